@@ -33,6 +33,7 @@ mod order;
 mod os_text;
 mod pack;
 mod pool;
+mod program_group;
 mod queue;
 mod read;
 mod restore;
@@ -72,6 +73,7 @@ pub use network::{
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
+pub use program_group::ProgramGroup;
 pub use read::{
     ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges, joined, plan_reads,
 };

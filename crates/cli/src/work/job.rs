@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,9 +21,7 @@ use capstan_director::{
     BackupWatch, DirectorError, Events, JobConfig, NetworkShare, Retention, Site, find_settings, subject_of_job,
 };
 use capstan_format::ObjectId;
-use capstan_mover::{NetworkJob, SourceHost, patterns_in};
-
-use rustix::process::{Pid, Signal, kill_process};
+use capstan_mover::{NetworkJob, ProgramGroup, SourceHost, patterns_in};
 
 use super::backup::{self, Ended, Frame, OpenSite};
 use crate::args::{self, Device};
@@ -375,7 +373,7 @@ fn hook(
     if let Ok(state) = state_dir(cli) {
         child.env("CAPSTAN_STATE", state);
     }
-    match child.spawn().and_then(|child| ended(child, stop)) {
+    match ProgramGroup::start_beside_terminal(&mut child).and_then(|program| ended(program, stop)) {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{which} ({program}) ended with {status}")),
         Err(error) => Err(format!("{which} ({program}) could not be started: {error}")),
@@ -383,17 +381,13 @@ fn hook(
 }
 
 /// Waits until a program has ended, and tells it to end when we are told to stop.
-fn ended(mut child: Child, stop: Option<&AtomicBool>) -> std::io::Result<ExitStatus> {
-    let mut is_told = false;
+fn ended(mut program: ProgramGroup, stop: Option<&AtomicBool>) -> std::io::Result<ExitStatus> {
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = program.ended()? {
             return Ok(status);
         }
-        if !is_told && stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            is_told = true;
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            // It has not been waited for, so the number is still its own.
-            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            program.stop();
         }
         std::thread::sleep(HOOK_LOOKED_AT_EVERY);
     }

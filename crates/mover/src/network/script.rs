@@ -6,18 +6,17 @@
 
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use super::orders::{JobOrder, JobReport, OrdersLink, REPORTS_EVERY, RunScript};
 use super::rules::ClientRules;
 use super::undoing::{HeldPair, OwedScripts, Pair};
+use crate::program_group::ProgramGroup;
 
 /// How often it is looked whether a program has ended.
 const LOOKS: Duration = Duration::from_millis(20);
@@ -96,20 +95,16 @@ pub(super) fn run<'a>(
     } else if !order.can_be_stopped {
         undoes = take(owed);
     }
-    let mut child = match start(rules, &order) {
-        Ok(child) => child,
+    let mut program = match start(rules, &order) {
+        Ok(program) => program,
         Err(reason) => return Ok(Err(reason)),
     };
-    let mut is_told = false;
     let status = loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = program.ended()? {
             break status;
         }
-        if reporting.stops() && order.can_be_stopped && !is_told {
-            is_told = true;
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            // It has not been waited for, so the number is still its own.
-            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+        if reporting.stops() && order.can_be_stopped {
+            program.stop();
         }
         thread::sleep(LOOKS);
     };
@@ -129,7 +124,9 @@ fn hold<'a>(
 ) -> Result<Option<HeldPair<'a>>, String> {
     let Some(scripts) = rules.owed() else { return Ok(None) };
     // A job owes one program: what it owed before is what it owes again.
-    drop(take(owed));
+    if let Some(held) = take(owed).and_then(|owed| owed.held) {
+        held.has_run();
+    }
     let (pair, until) = (Pair::of(before, after), Instant::now() + OWED_WITHIN);
     loop {
         if let Some(mut held) = scripts.hold(&pair) {
@@ -153,8 +150,8 @@ fn hold<'a>(
 /// Runs what is still owed, once the job is over.
 pub(super) fn run_owed(rules: &dyn ClientRules, owed: &Owed<'_>) -> Option<String> {
     let OwedScript { order, held } = take(owed)?;
-    let ran = start(rules, &order).and_then(|child| {
-        let ran = wait_for(child, &order.script);
+    let ran = start(rules, &order).and_then(|program| {
+        let ran = wait_for(program, &order.script);
         if let Some(held) = held {
             held.has_run();
         }
@@ -181,8 +178,8 @@ impl OwedScripts {
             let name = &owed.script;
             say(format!("script {name} is owed by a job that ended with this client's process: it is run now"));
             match start(rules, owed) {
-                Ok(child) => {
-                    say(wait_for(child, name).err().unwrap_or_else(|| format!("script {name} has ended well")));
+                Ok(program) => {
+                    say(wait_for(program, name).err().unwrap_or_else(|| format!("script {name} has ended well")));
                     // If it stays, the program is run once more.
                     drop(std::fs::remove_file(&left.path));
                 }
@@ -193,12 +190,16 @@ impl OwedScripts {
 }
 
 /// Waits for a program's end, whoever stops what.
-fn wait_for(mut child: Child, name: &str) -> Result<(), String> {
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
-    ended(name, status)
+fn wait_for(mut program: ProgramGroup, name: &str) -> Result<(), String> {
+    loop {
+        if let Some(status) = program.ended().map_err(|error| format!("{name}: {error}"))? {
+            return ended(name, status);
+        }
+        thread::sleep(LOOKS);
+    }
 }
 
-fn start(rules: &dyn ClientRules, order: &RunScript) -> Result<Child, String> {
+fn start(rules: &dyn ClientRules, order: &RunScript) -> Result<ProgramGroup, String> {
     let name = &order.script;
     let words = rules.script(name).ok_or_else(|| no_script(name))?;
     let (program, arguments) = words.split_first().ok_or_else(|| no_script(name))?;
@@ -207,7 +208,7 @@ fn start(rules: &dyn ClientRules, order: &RunScript) -> Result<Child, String> {
     // Other variables would change what the program is.
     command.envs(order.told.iter().filter(|(name, _)| name.starts_with(TOLD)).map(|(name, value)| (name, value)));
     let failed = |error| format!("{name} ({}) could not be started: {error}", Path::new(program).display());
-    command.spawn().map_err(failed)
+    ProgramGroup::start(&mut command).map_err(failed)
 }
 
 fn ended(name: &str, status: ExitStatus) -> Result<(), String> {
