@@ -1,6 +1,7 @@
 //! The mover's side of a job: who may come for it, and what the client is asked for.
 
 mod restore;
+mod stopping;
 mod there;
 
 use std::collections::HashMap;
@@ -32,12 +33,17 @@ use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::{Connection, Intake, Metadata, Stopped};
 
 pub use restore::{RestorePart, RestoreShare};
+use stopping::{LinkUse, StopPatience};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
 /// Rows of a baseline between two looks at the time.
 const ROWS_BETWEEN_LOOKS: usize = 4096;
 
+/// How long a client may take to stop what it was told to stop, until it is left alone: it may wait for a dead disk.
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
+/// The same of a program, which the client kills after a minute.
+const SCRIPT_STOPS_WITHIN: Duration = Duration::from_secs(90);
 /// How long a client may take no byte of what is restored.
 const WRITES_WITHIN: Duration = Duration::from_secs(180);
 /// Orders links of one job, at most.
@@ -59,6 +65,8 @@ pub struct NetworkJob {
     job: Arc<Job>,
     /// How long the client may take to come.
     patience: Duration,
+    /// How long it may take to stop, and a program of it.
+    stops_within: (Duration, Duration),
 }
 
 struct Job {
@@ -107,7 +115,7 @@ impl NetworkJobs {
             next_reading: AtomicU64::new(1),
         });
         locked(&self.0).insert(token.clone(), Arc::clone(&job));
-        Ok(NetworkJob { jobs: self.clone(), token, job, patience })
+        Ok(NetworkJob { jobs: self.clone(), token, job, patience, stops_within: (STOPS_WITHIN, SCRIPT_STOPS_WITHIN) })
     }
 
     /// Ends the jobs of a client that is let in no more.
@@ -281,14 +289,22 @@ impl NetworkJob {
 
     /// Asks on a link, which is given back if it still works.
     fn on_link<T>(&self, ask: impl FnOnce(&mut OrdersLink) -> Result<T, SourceError>) -> Result<T, SourceError> {
-        let mut link = self.link()?;
-        let answer =
-            link.0.set_timeout(Some(SILENT_MAX)).map_err(|error| self.lost(&error)).and_then(|()| ask(&mut link));
+        self.on_link_for(|link, _| ask(link))
+    }
+
+    /// The same; what is asked may say that the link is of no more use.
+    fn on_link_for<T>(
+        &self,
+        ask: impl FnOnce(&mut OrdersLink, &mut LinkUse) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let (mut link, mut link_use) = (self.link()?, LinkUse::Again);
+        let timed = link.0.set_timeout(Some(SILENT_MAX)).map_err(|error| self.lost(&error));
+        let answer = timed.and_then(|()| ask(&mut link, &mut link_use));
         let mut links = locked(&self.job.links);
         // A source that cannot be read says nothing against the connection.
-        match &answer {
-            Err(SourceError::Client { .. }) => links.open -= 1,
-            _ => links.idle.push(link),
+        match (&answer, link_use) {
+            (Err(SourceError::Client { .. }), _) | (_, LinkUse::Over) => links.open -= 1,
+            (_, LinkUse::Again) => links.idle.push(link),
         }
         drop(links);
         self.job.came.notify_all();
@@ -340,11 +356,12 @@ impl NetworkJob {
 
     fn read_on(
         &self,
-        link: &mut OrdersLink,
+        (link, link_use): (&mut OrdersLink, &mut LinkUse),
         stop: &AtomicBool,
         order: ReadSource,
         reading: &SourceReading<'_>,
     ) -> Result<SourceReport, SourceError> {
+        let mut patience = StopPatience::of(self.stops_within.0);
         let lost = |error: io::Error| self.lost(&error);
         link.send(&JobOrder::Read(Box::new(order)), &[]).map_err(lost)?;
         let rows = reading.baseline.map_or(Ok(0), |baseline| Self::send_rows(link, baseline)).map_err(lost)?;
@@ -358,8 +375,7 @@ impl NetworkJob {
                     reading.progress.follow(&told, &counted, current.into_vec());
                     told = counted;
                     problems.into_iter().for_each(|(path, kind)| (reading.on_problem)(path.as_bytes(), kind));
-                    let stops = stop.load(Ordering::Relaxed);
-                    let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                    let answer = patience.answer(stop.load(Ordering::Relaxed), Instant::now(), link_use)?;
                     link.send(&answer, &[]).map_err(lost)?;
                 }
                 JobReport::Missing => match reading.baseline {
@@ -435,14 +451,14 @@ impl NetworkJob {
     }
 
     fn run_script(&self, order: RunScript, stop: &AtomicBool) -> Result<(), SourceError> {
-        self.on_link(|link| {
+        self.on_link_for(|link, link_use| {
+            let mut patience = StopPatience::of(self.stops_within.1);
             let lost = |error: io::Error| self.lost(&error);
             link.send(&JobOrder::Run(order), &[]).map_err(lost)?;
             loop {
                 match hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0 {
                     JobReport::StillRuns => {
-                        let stops = stop.load(Ordering::Relaxed);
-                        let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                        let answer = patience.answer(stop.load(Ordering::Relaxed), Instant::now(), link_use)?;
                         link.send(&answer, &[]).map_err(lost)?;
                     }
                     JobReport::Ran(Ok(())) => return Ok(()),
@@ -554,7 +570,8 @@ impl SourceHost for NetworkJob {
                 let expected = self.expect(here, reading.object, &streams);
                 let order =
                     read_order(&reading, expected.reading, (blocks_in.pool.chunk_len(), blocks_in.pack), (None, true));
-                let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
+                let report =
+                    self.on_link_for(|link, link_use| self.read_on((link, link_use), &blocks_in.stop, order, &reading));
                 (report, self.have_come(&expected))
             }
             IntakeWay::Elsewhere(far) => {
@@ -567,7 +584,8 @@ impl SourceHost for NetworkJob {
                     (far.chunk_len(), far.pack()),
                     (Some(to), far.takes_fragments()),
                 );
-                let report = self.on_link(|link| self.read_on(link, far.stop(), order, &reading));
+                let report =
+                    self.on_link_for(|link, link_use| self.read_on((link, link_use), far.stop(), order, &reading));
                 (report, far.have_come(&expected))
             }
         };

@@ -15,6 +15,7 @@ use super::super::orders::{
 };
 use super::super::pieces::{PieceSender, keep_awake};
 use super::super::report_bounds::hear;
+use super::stopping::{LinkUse, StopPatience};
 use super::{ATTACHED_LEN_MAX, NetworkJob, locked};
 use crate::damage::Damage;
 use crate::extract::{ExtractError, ExtractReport};
@@ -195,11 +196,11 @@ impl NetworkJob {
         let planned = watch.planned.load(Ordering::Relaxed);
         let names_own = true;
         let order = RestoreOrder { restore, open, planned, streams, from, more, names_own, beside, keep_damaged };
-        self.on_link(|link| {
+        self.on_link_for(|link, link_use| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             let (answer, reads) = thread::scope(|scope| {
                 let reads: Vec<_> = sends.into_iter().map(|(plan, send)| (plan, scope.spawn(send))).collect();
-                let answer = self.restored(link, watch, &enough);
+                let answer = self.restored((link, link_use), watch, &enough);
                 // Whatever it says, nothing more is wanted.
                 enough.store(true, Ordering::Relaxed);
                 watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
@@ -284,10 +285,11 @@ impl NetworkJob {
     /// Hears how the writing goes, to its end.
     fn restored(
         &self,
-        link: &mut OrdersLink,
+        (link, link_use): (&mut OrdersLink, &mut LinkUse),
         watch: &RestoreWatch,
         enough: &AtomicBool,
     ) -> Result<RestoredReport, SourceError> {
+        let mut patience = StopPatience::of(self.stops_within.0);
         let lost = |error: std::io::Error| self.lost(&error);
         loop {
             let report = hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0;
@@ -300,7 +302,7 @@ impl NetworkJob {
                     watch.taken.store(taken, Ordering::Relaxed);
                     let stops = watch.stop.load(Ordering::Relaxed);
                     enough.fetch_or(stops, Ordering::Relaxed);
-                    let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                    let answer = patience.answer(stops, Instant::now(), link_use)?;
                     link.send(&answer, &[]).map_err(lost)?;
                 }
                 JobReport::Restored(report) => {
