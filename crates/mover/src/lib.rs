@@ -69,7 +69,7 @@ pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
     ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, OwedScripts, Purpose, RestoreInto,
-    RestorePart, RestoreShare, StreamHere, moves_text, serve_job,
+    RestorePart, RestoreShare, StreamHere, moves_text, protocol_fault, serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;

@@ -54,6 +54,7 @@ mod several_links;
 mod undoing;
 
 pub use client::{ClientEnd, RestoreInto, serve_job};
+pub use frame::protocol_fault;
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
 pub use here::DialHere;
 pub use job::{NetworkJob, NetworkJobs, RestorePart, RestoreShare};

@@ -67,7 +67,9 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
         (!settings.client.as_os_str().is_empty()).then(|| MemberState::new(&settings.client, PeerKind::Client));
     client.iter().try_for_each(|client| check_client(client, &identity))?;
     let beside = served.clone();
-    let listener = MoverListener::start(&identity, settings.listen, now_ns, &served).map_err(of_cell)?;
+    let said_by = cli.clone();
+    let objects = Arc::new(move |reason| show(&said_by, KIND, MemberEvent::Trouble { reason }));
+    let listener = MoverListener::start(&identity, settings.listen, now_ns, &served, objects).map_err(of_cell)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     // Nor is a reader of its messages that is gone a reason to stop.

@@ -114,7 +114,7 @@ impl Sending {
             let links = BlockLinks::One;
             let sent = BlockSender { dial, token, reading, start, blocks, stop: &stop, links }.run();
             if let Err(NotSent::Lost(reason)) = &sent {
-                locked(&lost).get_or_insert(format!("the mover cannot be reached any more: {reason}"));
+                locked(&lost).get_or_insert(reason.clone());
             }
             // Whatever it says, the mover knows best.
             let has_come = have_come(expected.number);

@@ -446,7 +446,7 @@ impl Reader<'_> {
         sent: &[Result<(), NotSent>],
     ) -> Result<SourceReport, JobReport> {
         let lost = sent.iter().find_map(|sent| match sent {
-            Err(NotSent::Lost(reason)) => Some(format!("the mover cannot be reached any more: {reason}")),
+            Err(NotSent::Lost(reason)) => Some(reason.clone()),
             _ => None,
         });
         if let Some(reason) = lost {

@@ -29,6 +29,9 @@ const LINK_GRANT: u32 = 3;
 const SAYS_MORE: u32 = 1;
 const HELD_BACK: u32 = 2;
 
+/// What is said of a head that is none.
+const NO_HEAD: &str = "a frame begins with what no frame begins with";
+
 /// The head of a frame of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
@@ -96,7 +99,7 @@ impl Head {
             })),
             (ENTRIES, 0, 0) => Ok(Self::Entries { sequence: u32_at(4), len: u32_at(28) }),
             (STILL_HERE, 0, 0) => Ok(Self::StillHere),
-            _ => Err(nonsense("a frame begins with what no frame begins with")),
+            _ => Err(nonsense(NO_HEAD)),
         }
     }
 }
@@ -157,9 +160,21 @@ impl Grant {
     }
 }
 
+/// What the other end does against the protocol.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Nonsense(String);
+
 /// The other end does not keep to the protocol.
 pub(super) fn nonsense(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+    io::Error::new(io::ErrorKind::InvalidData, Nonsense(what.to_owned()))
+}
+
+/// What the other end does against the protocol, if that is what an error says. TLS gives errors of the same kind where
+/// a byte has changed on the way.
+pub fn protocol_fault(error: &io::Error) -> Option<&str> {
+    let nonsense = error.get_ref()?.downcast_ref::<Nonsense>()?;
+    Some(&nonsense.0)
 }
 
 #[cfg(test)]
@@ -198,6 +213,8 @@ mod tests {
             bytes[..3].copy_from_slice(&begins);
             assert_eq!(Head::read(&mut bytes.as_slice()).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
+        assert_eq!(protocol_fault(&Head::read(&mut [9; HEAD_LEN].as_slice()).unwrap_err()), Some(NO_HEAD));
+        assert_eq!(protocol_fault(&io::Error::new(io::ErrorKind::InvalidData, "received corrupt message")), None);
         assert_eq!(Head::read(&mut [1; 31].as_slice()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(Grant::read(&mut [7; 12].as_slice()).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

@@ -199,6 +199,14 @@ impl NetworkJobs {
                     link.send(&Welcome::Refused(NOT_READ.to_owned()), &[])?;
                     return Err(io::ErrorKind::PermissionDenied.into());
                 };
+                if let Some(fault) = receiver.fault() {
+                    let reason = format!(
+                        "the mover objects to what this client has sent ({fault}): see that both are of the newest \
+                         version, and report it if they are"
+                    );
+                    link.send(&Welcome::Refused(reason.clone()), &[])?;
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
                 link.send(&Welcome::Taken, &[])?;
                 receiver.receive(&mut *link.0, LinkOf { number, of_several: version >= SEVERAL_LINKS }).map(drop)
             }

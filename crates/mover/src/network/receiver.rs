@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, ObjectId};
 
-use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
+use super::frame::{BlockHead, Grant, Head, OnLink, nonsense, protocol_fault};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, Chunk, ChunkPlace};
 use crate::blocks_in::BlocksIn;
@@ -80,6 +80,8 @@ struct Received {
     is_over: bool,
     reserved: Vec<Reserved>,
     granted: u32,
+    /// What the client has done against the protocol.
+    fault: Option<String>,
     /// Packs what a client in this process reads; none once its stream is over, or a network connection has come.
     packer: Option<Packer>,
     /// Whether a client in this process brings the stream.
@@ -173,6 +175,7 @@ impl BlockReceiver {
             is_over: false,
             reserved: Vec::new(),
             granted: 0,
+            fault: None,
             packer,
             is_brought: false,
         });
@@ -218,6 +221,11 @@ impl BlockReceiver {
         self.state().is_whole
     }
 
+    /// What the client has done against the protocol, if it has: it would do it again.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.state().fault.clone()
+    }
+
     /// The stream as a connection of this process, which this stops; none where another one has come, or it is over.
     pub(super) fn connection_here(self: &Arc<Self>, stop: &Arc<AtomicBool>) -> Option<Connection> {
         let mut state = self.state();
@@ -256,6 +264,9 @@ impl BlockReceiver {
         state.holding.remove(&here.connection);
         if state.has(&here) {
             state.links.remove(&of.number);
+            if let Some(fault) = ended.as_ref().err().and_then(protocol_fault) {
+                state.fault = Some(fault.to_owned());
+            }
         }
         drop(state);
         ended

@@ -65,7 +65,7 @@ pub(crate) enum NotSent {
     Stopped,
     /// The source gave up before its end: that is in its own report.
     Unfinished,
-    /// The mover cannot be reached.
+    /// The mover cannot be reached, or does not take it: why, in words.
     Lost(String),
 }
 
@@ -327,7 +327,9 @@ impl<'a> Sending<'a> {
             let is_final = error.kind() == io::ErrorKind::PermissionDenied;
             let is_too_long = number == 0 && since.elapsed() > TRIES_FOR;
             if is_final || is_too_long || self.stop.load(Ordering::Relaxed) {
-                return Err(NotSent::Lost(why_broken(&error)));
+                let what =
+                    if is_final { "what was read cannot be sent" } else { "the mover cannot be reached any more" };
+                return Err(NotSent::Lost(format!("{what}: {}", why_broken(&error))));
             }
             self.wait_for_news(pause);
             pause = (pause * 2).min(PAUSE_MAX);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use capstan_client::data::{DataStream, keep_alive};
 use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_keys::api::{PeerId, PeerKind};
-use capstan_mover::{NetworkJob, NetworkJobs};
+use capstan_mover::{NetworkJob, NetworkJobs, protocol_fault};
 use capstan_service::identity::{Gate, Peer, Revocations};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -231,12 +231,28 @@ pub(super) struct ServerDoor {
     pub(super) jobs: NetworkJobs,
     pub(super) movers: MoverConnections,
     pub(super) known: Arc<KnownPeers>,
+    /// Told what clients do against the protocol.
+    pub(super) say: Arc<dyn Fn(String) + Send + Sync>,
+}
+
+/// What whoever keeps a mover's messages is told of a connection of a client, if it is anything: that it ended or broke
+/// is not.
+pub(super) fn objection(client: &PeerId, served: &io::Result<()>) -> Option<String> {
+    let fault = protocol_fault(served.as_ref().err()?)?;
+    Some(format!(
+        "{client} has sent what its mover objects to, and what it reads fails: {fault}. See that both are of the \
+         newest version, and report it if they are"
+    ))
 }
 
 impl DataDoor for ServerDoor {
     fn accept(&self, Peer { id, serial, .. }: &Peer, stream: PeerStream) -> io::Result<()> {
         match id.kind {
-            PeerKind::Client => self.jobs.accept(id.name.as_str(), Box::new(stream)),
+            PeerKind::Client => {
+                let served = self.jobs.accept(id.name.as_str(), Box::new(stream));
+                objection(id, &served).into_iter().for_each(|reason| (self.say)(reason));
+                served
+            }
             PeerKind::Mover => {
                 self.movers.keep(id.name.as_str(), *serial, stream)?;
                 // It may have been revoked since it was let in, and whoever ended its connections did not see this one.

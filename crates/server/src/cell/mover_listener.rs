@@ -10,7 +10,7 @@ use capstan_mover::ServedMover;
 use capstan_service::identity::{Gate, Peer, PresentedCertificate, Revocations, member_tls};
 
 use super::CellError;
-use super::data::{DataDoor, DataListener, PeerStream};
+use super::data::{DataDoor, DataListener, PeerStream, objection};
 
 /// Listens for clients until it is dropped. Whoever brings or fetches data comes with a token of the server, so nobody
 /// has to ask it who was revoked.
@@ -20,7 +20,7 @@ pub struct MoverListener {
 }
 
 impl MoverListener {
-    /// Opens the port.
+    /// Opens the port. `say` is told what clients do against the protocol.
     ///
     /// # Errors
     /// [`CellError::Listen`] if it is taken; otherwise the identity is none that TLS takes.
@@ -29,12 +29,13 @@ impl MoverListener {
         address: SocketAddr,
         now_ns: fn() -> i64,
         mover: &ServedMover,
+        say: Arc<dyn Fn(String) + Send + Sync>,
     ) -> Result<Self, CellError> {
         let presented = PresentedCertificate::new(identity)?;
         let authority = identity.authority_der().clone();
         let gate = Gate::new(identity.certificate().cluster, Arc::new(TokensDecide), Arc::new(now_ns));
         let tls = member_tls(presented.clone(), authority, Arc::new(now_ns))?;
-        let listener = DataListener::start(address, tls, gate, Arc::new(MoverDoor(mover.clone())))?;
+        let listener = DataListener::start(address, tls, gate, Arc::new(MoverDoor { mover: mover.clone(), say }))?;
         Ok(Self { listener, presented })
     }
 
@@ -52,12 +53,19 @@ impl MoverListener {
     }
 }
 
-struct MoverDoor(ServedMover);
+struct MoverDoor {
+    mover: ServedMover,
+    say: Arc<dyn Fn(String) + Send + Sync>,
+}
 
 impl DataDoor for MoverDoor {
     fn accept(&self, Peer { id, .. }: &Peer, stream: PeerStream) -> io::Result<()> {
         match id.kind {
-            PeerKind::Client => self.0.accept(id.name.as_str(), Box::new(stream)),
+            PeerKind::Client => {
+                let served = self.mover.accept(id.name.as_str(), Box::new(stream));
+                objection(id, &served).into_iter().for_each(|reason| (self.say)(reason));
+                served
+            }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }

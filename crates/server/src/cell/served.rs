@@ -120,7 +120,13 @@ impl ServedCell {
         let member_tls = member_tls(presented.clone(), authority.certificate().clone(), clock)?;
         let jobs = NetworkJobs::default();
         movers.ask_hub(&hub);
-        let door = ServerDoor { jobs: jobs.clone(), movers: movers.clone(), known: Arc::clone(&known) };
+        let told = Arc::clone(&host);
+        let door = ServerDoor {
+            jobs: jobs.clone(),
+            movers: movers.clone(),
+            known: Arc::clone(&known),
+            say: Arc::new(move |reason| told.say(CellNotice::Trouble { reason })),
+        };
         let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), Arc::new(door))?;
         // Whoever has drives of its own needs no way to those of a mover.
         let relays = site.config().all_libraries().any(|(_, library)| !library.mover.is_empty());

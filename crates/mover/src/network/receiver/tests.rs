@@ -254,6 +254,22 @@ fn links_that_are_replaced_in_the_middle_of_a_block_hold_few_buffers() {
     assert_eq!((handed.lock().unwrap().clone(), receiver.is_whole()), (vec![0], true));
 }
 
+/// Each objection became two minutes of tries, and then a network that was down.
+#[test]
+fn what_a_client_does_against_the_protocol_is_kept() {
+    let (receiver, _, _) = receiver();
+    let mut link = linked(&receiver, 0);
+    granted(&mut link, 0);
+    drop(link);
+    wait_until(&receiver, |state| state.links.is_empty());
+    assert_eq!(receiver.fault(), None, "a link that breaks is none");
+    let mut link = linked(&receiver, 0);
+    let may = granted(&mut link, 0);
+    head(may, false).write(&mut link).unwrap();
+    wait_until(&receiver, |state| state.fault.is_some());
+    assert_eq!(receiver.fault().as_deref(), Some("a block came that was not granted"));
+}
+
 /// A walk that meets nothing new, or a program that prints nothing, may last for hours.
 #[test]
 fn a_session_does_not_wait_for_a_source_here_whose_stream_is_over() {
