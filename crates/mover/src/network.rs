@@ -41,6 +41,7 @@ mod job;
 mod kept_words;
 mod links;
 mod orders;
+mod pattern_text;
 mod peer_text;
 mod pieces;
 mod receiver;

@@ -20,6 +20,7 @@ use super::links::LinkTimes;
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
 };
+use super::pattern_text::{self, TEXT_LEN_MAX, too_long};
 use super::report_bounds::{PATH_LEN_MAX, done};
 use super::rules::ClientRules;
 use super::script::{self, Owed, no_script};
@@ -38,8 +39,6 @@ use crate::{Baseline, Connection, Metadata, Stopped, Verdict};
 
 /// Memory for blocks that were read and that the mover does not have yet.
 const POOL_BYTES: usize = 64 << 20;
-/// Longest file of patterns.
-const TEXT_LEN_MAX: u64 = 4 << 20;
 /// Problems that are said in one report.
 const PROBLEMS_EACH: usize = 500;
 /// Connections of one reading, and links of one job, that are believed.
@@ -146,18 +145,21 @@ impl<'a> ClientEnd<'a> {
         if !self.rules.allows(path) {
             return Err(not_allowed(path));
         }
-        let too_long = || format!("{} is too long to be a list of patterns", path.display());
         let read = |error: io::Error| format!("{} cannot be read: {error}", path.display());
         let mut text = String::new();
         // A pipe would be waited for, whenever it was put in its place.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = openat(CWD, path, flags, Mode::empty()).map_err(|errno| read(errno.into()))?;
         let file = std::fs::File::from(opened);
-        if !file.metadata().map_err(read)?.is_file() {
+        let metadata = file.metadata().map_err(read)?;
+        if !metadata.is_file() {
             return Err(format!("{} is no file", path.display()));
         }
-        let len = file.take(TEXT_LEN_MAX + 1).read_to_string(&mut text).map_err(read)?;
-        if len as u64 > TEXT_LEN_MAX { Err(too_long()) } else { Ok(text) }
+        if metadata.len() > TEXT_LEN_MAX {
+            return Err(too_long(path));
+        }
+        file.take(TEXT_LEN_MAX + 1).read_to_string(&mut text).map_err(read)?;
+        pattern_text::bounded(path, text)
     }
 
     /// Why a source is not read here, if it is not.

@@ -21,6 +21,7 @@ use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RowPacker, RunScript,
     crossing,
 };
+use super::pattern_text;
 use super::peer_text::said;
 use super::receiver::{BlockReceiver, LINK_NUMBERS, LinkOf};
 use super::report_bounds::hear;
@@ -427,7 +428,8 @@ impl NetworkJob {
             let lost = |error: io::Error| self.lost(&error);
             link.send(&JobOrder::Text(crossing(path)), &[]).map_err(lost)?;
             match hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0 {
-                JobReport::Text(Ok(text)) => Ok(text),
+                JobReport::Text(Ok(text)) => pattern_text::bounded(path, text)
+                    .map_err(|reason| SourceError::AtClient { client: self.job.client.clone(), reason }),
                 JobReport::Text(Err(reason)) => Err(SourceError::AtClient { client: self.job.client.clone(), reason }),
                 _ => Err(self.nonsense()),
             }
