@@ -18,8 +18,9 @@ use crate::{CellOrder, ClientError, MemberState};
 /// How long a client or mover waits before it looks for a server that is away, at first and at most.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often a certificate that cannot be renewed is tried again: a third of its time is left.
-const RENEWS_AGAIN: Duration = Duration::from_secs(60);
+/// How often a certificate that cannot be renewed is tried again: a third of its time is left, and the server makes out
+/// another one each time, whether it can be kept here or not.
+const RENEWS_AGAIN: Duration = Duration::from_secs(60 * 60);
 /// An answer without orders that comes sooner than this is none that was waited for.
 const ANSWER_SOON: Duration = Duration::from_millis(500);
 /// How often it is looked whether the process has stopped.
@@ -190,7 +191,7 @@ impl Poller {
         Ok(link)
     }
 
-    /// Renews the certificate from two thirds of its time on. A failure is told once a minute, and is none yet.
+    /// Renews the certificate from two thirds of its time on. A failure is told once an hour, and is none yet.
     fn renewed(&mut self, link: ServerLink) -> Result<ServerLink, ClientError> {
         let is_due = (self.now_ns)() >= self.identity.certificate().renewal_due_ns();
         if !is_due || self.renewal_tried.is_some_and(|tried| tried.elapsed() < RENEWS_AGAIN) {
@@ -206,7 +207,7 @@ impl Poller {
             }
             Err(error @ (ClientError::Revoked { .. } | ClientError::Away { .. })) => Err(error),
             Err(error) => {
-                let reason = format!("the certificate cannot be renewed yet: {error}");
+                let reason = format!("the certificate cannot be renewed, and is tried again in an hour: {error}");
                 let _ = self.notice(MemberNotice::Trouble { reason });
                 Ok(link)
             }
