@@ -197,6 +197,16 @@ pub(super) struct Frame<'a> {
     pub(super) network: Option<Arc<NetworkShare>>,
 }
 
+impl Ended {
+    /// Notes what went wrong once it had ended: behind what went wrong before, which it often came of.
+    fn went_wrong_afterwards(&mut self, reason: String) {
+        match self.code {
+            0 => (self.code, self.message) = (DONE_WITH_PROBLEMS, reason),
+            _ => self.message = format!("{}; {reason}", self.message),
+        }
+    }
+}
+
 impl Ending for Ended {
     fn code(&self) -> u8 {
         self.code
@@ -237,12 +247,9 @@ pub(super) fn run(
             .map_err(Failure::from)
             .and_then(|report| conclude(cli, display, &report, (record, frame.run.is_some())));
         if let Some(reason) = (frame.after)(&ended) {
-            record.message.clone_from(&reason);
             if let Ok(ended) = ended.as_mut() {
-                ended.message = reason;
-                if ended.code == 0 {
-                    ended.code = DONE_WITH_PROBLEMS;
-                }
+                ended.went_wrong_afterwards(reason);
+                record.message.clone_from(&ended.message);
             }
         }
         ended
@@ -439,4 +446,23 @@ fn figures(report: &BackupReport) -> String {
         units::bytes(report.stored_bytes),
         report.bottleneck.name()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client was lost in the middle of a backup, and the queue said that its script could not be run.
+    #[test]
+    fn what_ended_a_backup_comes_before_what_came_of_that() {
+        let ended = |code: u8, message: &str| {
+            let mut ended = Ended { code, objects: Vec::new(), message: message.to_owned() };
+            ended.went_wrong_afterwards("job db: after: client tern: it is down".to_owned());
+            (ended.code, ended.message)
+        };
+        let message = "client tern: it has ended the connection; job db: after: client tern: it is down";
+        assert_eq!(ended(FAILED, "client tern: it has ended the connection"), (FAILED, message.to_owned()));
+        let message = "job db: after: client tern: it is down";
+        assert_eq!(ended(0, "12 files"), (DONE_WITH_PROBLEMS, message.to_owned()));
+    }
 }
