@@ -1,7 +1,8 @@
 //! What earlier attempts of a run have backed up. An attempt may fail after a source is complete: another source cannot
 //! be read, a client is lost with its last message, a server is killed before it records the end. The next attempt
 //! takes what is there, so that no run makes two objects of a source. It takes only what it would make itself: an
-//! object that can be restored, in the pools and copies that are asked for, with the same paths left out.
+//! object that can be restored, in the pools and copies that are asked for, with the same paths left out, that stands on
+//! no other one if all is asked for, and that is kept as long.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,7 +13,7 @@ use capstan_format::{ObjectId, ObjectKind};
 use crate::DirectorError;
 use crate::base::why_gone;
 use crate::pools::name_of_copy;
-use crate::request::BackupRequest;
+use crate::request::{BackupRequest, Level, Retention};
 use crate::site::{Site, locked};
 
 /// A source that an earlier attempt of the same run has backed up.
@@ -109,13 +110,30 @@ impl Site {
     }
 }
 
-/// Whether an object is in the pools and copies that a request asks for, with the same paths left out.
+/// Whether an object is in the pools and copies that a request asks for, with the same paths left out, whole if that is
+/// asked for, and kept for as long.
 fn is_as_asked(catalog: &Catalog, object: &Object, request: &BackupRequest) -> Result<bool, DirectorError> {
     let wanted = catalog.wanted_copies(object.id)?;
     let mut asked = (1..=request.copies).map(|copy| (copy, name_of_copy(&request.pool, copy)));
     let has_copies = asked.all(|(copy, pool)| wanted.iter().any(|wanted| wanted.copy == copy && wanted.pool == pool));
     let left_out = if object.kind == ObjectKind::Tree { catalog.left_out(object.id)? } else { None };
-    Ok(has_copies && left_out.is_none_or(|rules| rules == request.tree.rules()))
+    let is_alike = has_copies && left_out.is_none_or(|rules| rules == request.tree.rules());
+    // Somebody may have asked for a full backup since, or for a longer retention.
+    let has_level = request.level != Level::Full || object.base.is_none();
+    Ok(is_alike && has_level && is_kept_as_asked(catalog, object, request)?)
+}
+
+/// Whether an object is kept for as long as a request asks, and locked if it asks for that.
+fn is_kept_as_asked(catalog: &Catalog, object: &Object, request: &BackupRequest) -> Result<bool, DirectorError> {
+    let asked_ns = match request.retention {
+        Retention::OfPool => catalog.pool(&request.pool)?.and_then(|pool| pool.retention_ns),
+        Retention::For(ns) => u64::try_from(ns).ok(),
+        Retention::ByRule => None,
+    };
+    let own_ns = object.expires_ns.checked_sub(object.started_ns).and_then(|ns| u64::try_from(ns).ok());
+    let is_for_ever = object.expires_ns == 0;
+    let is_long = is_for_ever || asked_ns.is_some_and(|asked_ns| own_ns.is_some_and(|own_ns| own_ns >= asked_ns));
+    Ok(is_long && (object.is_locked || !request.is_locked))
 }
 
 /// The objects of a run's attempts that are complete and can be restored, of its client.

@@ -45,7 +45,9 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     if job.end.is_some() {
         return Ok(None);
     }
-    let written = restorable_of_run(catalog, run.run.run, &run.run.client)?;
+    let mut written = restorable_of_run(catalog, run.run.run, &run.run.client)?;
+    // An earlier attempt may have made an incremental before a full backup was asked for.
+    written.retain(|object| !run.run.is_full || object.base.is_none());
     let has_paths = policy.sources.iter().all(|path| written.iter().any(|object| is_of_path(object, path)));
     let has_stream = policy.stdin.iter().all(|name| written.iter().any(|object| is_of_stream(object, name)));
     if written.is_empty() || !has_paths || !has_stream {

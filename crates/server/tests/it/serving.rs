@@ -6,7 +6,9 @@ use capstan_catalog::{
     Cancelled, Entered, Grant, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunAgain, RunOutcome, RunPlace,
     Wish,
 };
-use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, RunLevel, ServerTerm, Site};
+use capstan_director::{
+    BackupRequest, BackupWatch, DirectorError, JobJournal, Level, Loss, Retention, RunLevel, ServerTerm, Site,
+};
 use capstan_server::cell::users::CellActs;
 use capstan_server::{ComingRun, Notice, RunDecision, WaitsFor, decide, forecast, look};
 
@@ -389,6 +391,39 @@ fn an_earlier_object_is_taken_only_as_it_is_asked_for() {
         site.erase(&volume.volser, Loss::Accept, Promise::Drop).unwrap();
     }
     assert_eq!(back_up(as_before), (1, 0), "they stand on no volume any more");
+}
+
+/// A run whose first source was complete as an incremental was made a full one. It said that it was done, and had no
+/// full backup of that source; nor was what was to be locked, or kept for longer.
+#[test]
+fn an_earlier_object_is_taken_only_if_it_is_full_and_kept_as_it_is_asked_for() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let site = bench.site();
+    let (_term, run, _journal) = at_work(&bench, &site);
+    let back_up = |run: Option<i64>, level: Level, change: &dyn Fn(&mut BackupRequest)| {
+        let mut request = BackupRequest { run, level, ..BackupRequest::of(vec![bench.path("one")]) };
+        change(&mut request);
+        let report = site.backup(&request, &BackupWatch::default()).unwrap();
+        (report.sources.len(), report.earlier.len())
+    };
+    let as_before: &dyn Fn(&mut BackupRequest) = &|_| {};
+    assert_eq!(back_up(None, Level::Full, as_before), (1, 0));
+    let of_run = |level: Level, change: &dyn Fn(&mut BackupRequest)| back_up(Some(run), level, change);
+    assert_eq!(of_run(Level::Incremental, as_before), (1, 0));
+    assert_eq!(of_run(Level::Incremental, as_before), (0, 1));
+    assert_eq!(of_run(Level::Full, as_before), (1, 0), "the object is an incremental");
+    assert_eq!((of_run(Level::Full, as_before), of_run(Level::Incremental, as_before)), ((0, 1), (0, 1)));
+    let kept = |days: i64, is_locked: bool| {
+        move |request: &mut BackupRequest| {
+            request.retention = Retention::For(days * 86_400_000_000_000);
+            request.is_locked = is_locked;
+        }
+    };
+    assert_eq!(of_run(Level::Full, &kept(2, false)), (0, 1), "it is kept for ever");
+    assert_eq!(of_run(Level::Full, &kept(2, true)), (1, 0), "it is not locked");
+    assert_eq!(of_run(Level::Full, &kept(2, true)), (0, 1));
+    assert_eq!(of_run(Level::Full, &kept(3, true)), (1, 0), "it is not kept for as long");
+    assert_eq!(of_run(Level::Full, &kept(2, true)), (0, 1), "the longer one is as good");
 }
 
 #[test]
