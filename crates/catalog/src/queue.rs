@@ -20,14 +20,17 @@ use crate::db::{Db, Transaction, params};
 use crate::job::JobOutcome;
 use crate::reservation::Resource;
 
+mod entering;
 mod progress;
 mod rows;
 mod whole;
 
+pub use entering::{DueDecision, Entered, NewRun};
 pub use progress::RunProgress;
 
 pub(crate) use whole::WholeQueue;
 
+use entering::numbered;
 use rows::{
     PENDING, RUN, active, cancelled, done, outcome_of, pending, put_active, put_cancelled, put_done, put_pending,
     queued, take_active,
@@ -37,8 +40,6 @@ use rows::{
 const DONE_KEPT: i64 = 10_000;
 /// When a restore begins that is not noted yet: never.
 const NOT_NOTED_NS: i64 = i64::MAX;
-/// How long the name of a due run is kept behind what is decided on: longer than any clock is ahead.
-const NAMES_KEPT_NS: i64 = 400 * 24 * 3600 * 1_000_000_000;
 
 /// A run of a policy for a client, or a restore to one, wherever in the queue it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,55 +174,6 @@ pub struct DoneRun {
     pub job: Option<i64>,
 }
 
-/// A run to be entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewRun<'a> {
-    /// The policy.
-    pub policy: &'a str,
-    /// The client whose data is backed up.
-    pub client: &'a str,
-    /// When its schedule has it due; `None` if somebody enters it.
-    pub due_ns: Option<i64>,
-    /// The higher, the sooner.
-    pub priority: i64,
-    /// It does not begin before.
-    pub not_before_ns: i64,
-    /// Whether it is a full backup, whatever its policy says.
-    pub is_full: bool,
-}
-
-/// What a schedule has decided on for a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DueDecision<'a> {
-    /// The policy.
-    pub policy: &'a str,
-    /// The client.
-    pub client: &'a str,
-    /// Since when the policy is due at these times: whoever changed them meanwhile makes this decision void.
-    pub scheduled_ns: i64,
-    /// All runs up to here are decided on, nanoseconds since 1970.
-    pub decided_ns: i64,
-    /// While the clock is behind that: up to where they are decided on once more.
-    pub again_ns: Option<i64>,
-    /// The run that is due.
-    pub run: Option<NewRun<'a>>,
-    /// Why runs before it do not begin, if any were missed.
-    pub missed: Option<&'a str>,
-}
-
-/// What became of a run that was to be entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entered {
-    /// It waits, under this number.
-    Waits(i64),
-    /// Another run of the same policy and client, of this number, waits or is at work; so it was not entered.
-    Behind(i64),
-    /// A run of that name was entered before.
-    Before,
-    /// There is no such policy, or it is due at other times now.
-    Void,
-}
-
 /// What became of a run that was to wait again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
@@ -270,23 +222,6 @@ pub struct RunEnd<'a> {
     pub message: &'a str,
 }
 
-const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
-    ON CONFLICT (policy, client, due_ns) DO NOTHING";
-
-impl Entered {
-    /// Why a run that was due never begins, if it does not.
-    pub fn missed(self) -> Option<String> {
-        match self {
-            Self::Behind(other) => Some(format!("skipped: run {other} of this policy was still waiting or running")),
-            Self::Before => {
-                let when = "before the clock was set back or the schedule was changed";
-                Some(format!("this run was already started, {when}: it does not start again"))
-            }
-            Self::Waits(_) | Self::Void => None,
-        }
-    }
-}
-
 impl Catalog {
     /// Up to where schedules are decided on.
     ///
@@ -298,57 +233,6 @@ impl Catalog {
             let (decided_ns, again_ns) = (row.get(2)?, row.get(3)?);
             Ok(SchedulePosition { policy: row.get(0)?, client: row.get(1)?, decided_ns, again_ns })
         })
-    }
-
-    /// Notes what a schedule has decided on, and enters the run that is due. A run whose predecessor waits or is at
-    /// work is missed, and one that was entered before.
-    ///
-    /// # Errors
-    /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
-    pub fn enter_due(
-        &mut self,
-        term: u64,
-        decision: &DueDecision<'_>,
-        now_ns: i64,
-    ) -> Result<Option<Entered>, CatalogError> {
-        let DueDecision { policy, client, scheduled_ns, decided_ns, again_ns, run, missed } = decision;
-        let transaction = self.write()?;
-        check_term(&transaction, term)?;
-        let is_so = "SELECT 1 FROM policies WHERE name = ?1 AND scheduled_ns = ?2";
-        if !transaction.exists(is_so, params![policy, scheduled_ns])? {
-            return Ok(Some(Entered::Void));
-        }
-        transaction.execute(
-            "INSERT INTO schedule_positions (policy, client, decided_ns, again_ns) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (policy, client)
-             DO UPDATE SET decided_ns = excluded.decided_ns, again_ns = excluded.again_ns",
-            params![policy, client, decided_ns, again_ns],
-        )?;
-        transaction.execute(
-            "DELETE FROM due_runs WHERE policy = ?1 AND client = ?2 AND due_ns < ?3",
-            params![policy, client, decided_ns.saturating_sub(NAMES_KEPT_NS)],
-        )?;
-        if let Some(message) = missed {
-            let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0, is_full: false };
-            leave_out(&transaction, &run, message, now_ns)?;
-        }
-        let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
-        if let (Some(run), Some(reason)) = (run, entered.and_then(Entered::missed)) {
-            leave_out(&transaction, run, &reason, now_ns)?;
-        }
-        transaction.commit()?;
-        Ok(entered)
-    }
-
-    /// Enters a run that somebody asks for.
-    ///
-    /// # Errors
-    /// The database cannot be written.
-    pub fn enter_run(&mut self, run: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
-        let transaction = self.write()?;
-        let entered = enter(&transaction, run, now_ns)?;
-        transaction.commit()?;
-        Ok(entered)
     }
 
     /// Enters a restore that somebody asks for, held until it is released; gives the number of its run.
@@ -662,64 +546,6 @@ fn check_term(db: &Db, term: u64) -> Result<(), CatalogError> {
     if held { Ok(()) } else { Err(CatalogError::ServerReplaced) }
 }
 
-/// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
-fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
-    let NewRun { policy, client, due_ns, not_before_ns, is_full, .. } = *new;
-    if !transaction.exists("SELECT 1 FROM policies WHERE name = ?1", params![policy])? {
-        return Ok(Entered::Void);
-    }
-    if let Some(due_ns) = due_ns {
-        let named = transaction.execute(NAME_DUE, params![policy, client, due_ns])?;
-        if named == 0 {
-            return Ok(Entered::Before);
-        }
-    }
-    for table in ["pending_runs", "active_runs"] {
-        let query = format!("SELECT run FROM {table} WHERE policy = ?1 AND client = ?2");
-        if let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? {
-            if is_full {
-                transaction.execute("UPDATE pending_runs SET is_full = 1 WHERE run = ?1", params![other])?;
-            }
-            return Ok(Entered::Behind(other));
-        }
-    }
-    let run = numbered(transaction, new, 1, now_ns)?;
-    let number = run.run;
-    put_pending(transaction, &PendingRun { not_before_ns, ..PendingRun::at_once(run) })?;
-    Ok(Entered::Waits(number))
-}
-
-/// A run with a number of its own.
-fn numbered(
-    transaction: &Transaction<'_>,
-    new: &NewRun<'_>,
-    attempt: u32,
-    now_ns: i64,
-) -> Result<QueuedRun, CatalogError> {
-    Ok(QueuedRun {
-        run: next_number(transaction)?,
-        policy: new.policy.to_owned(),
-        client: new.client.to_owned(),
-        due_ns: new.due_ns,
-        priority: new.priority,
-        entered_ns: now_ns,
-        attempt,
-        returns: 0,
-        restore: None,
-        is_full: new.is_full,
-    })
-}
-
-/// Notes a run that never begins.
-fn leave_out(transaction: &Transaction<'_>, new: &NewRun<'_>, message: &str, now_ns: i64) -> Result<(), CatalogError> {
-    let run = numbered(transaction, new, 0, now_ns)?;
-    let outcome = RunOutcome::Missed;
-    put_done(
-        transaction,
-        &DoneRun { run, started_ns: None, ended_ns: now_ns, outcome, message: message.to_owned(), job: None },
-    )
-}
-
 /// How long a run waits whose servers ended so often: it may be what ends them, and then others are to have a turn.
 fn wait_after_returns_ns(returns: u32) -> i64 {
     const MINUTE_NS: i64 = 60_000_000_000;
@@ -742,17 +568,6 @@ fn done_by_history(db: &Db, active: &ActiveRun) -> Result<Option<DoneRun>, Catal
     };
     let (run, started_ns) = (active.run.clone(), Some(active.started_ns));
     Ok(Some(DoneRun { run, started_ns, ended_ns, outcome, message, job: active.job }))
-}
-
-/// A number that no run had.
-fn next_number(transaction: &Transaction<'_>) -> Result<i64, CatalogError> {
-    let last: Option<i64> = transaction.query_first(
-        "INSERT INTO run_numbers (id, last) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET last = run_numbers.last + 1
-         RETURNING last",
-        &[],
-        |row| row.get(0),
-    )?;
-    last.ok_or_else(|| CatalogError::corrupt("the catalog's database", "it gives no number to a run"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A queue that another catalog takes over.
 
+use super::entering::NAME_DUE;
 use super::rows::{PENDING, RUN, active, cancelled, done, pending, put_done, put_pending};
-use super::{DoneRun, NAME_DUE, PendingRun, QueuedRun, done_by_history};
+use super::{DoneRun, PendingRun, QueuedRun, done_by_history};
 use crate::CatalogError;
 use crate::db::{Db, Transaction, params};
 
