@@ -215,6 +215,17 @@ impl Catalog {
         self.db.query(query, params![run], |row| row.get(0).map(ObjectId))
     }
 
+    /// When the last attempt of a run that wrote an object began, nanoseconds since 1970: what it read is not older,
+    /// whenever the object was begun. `None` if none of its attempts is known to have written it.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn written_by_run_ns(&self, run: i64, object: ObjectId) -> Result<Option<i64>, CatalogError> {
+        let query = "SELECT started_ns FROM jobs JOIN job_objects USING (job) WHERE run = ?1 AND object = ?2
+                     ORDER BY job DESC LIMIT 1";
+        self.db.query_first(query, params![run, object.0], |row| row.get(0))
+    }
+
     /// Takes over the log of another catalog, which this one replaces. Without its queue, jobs are of no run: the
     /// numbers of runs are given anew then.
     ///

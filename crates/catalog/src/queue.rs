@@ -32,8 +32,8 @@ pub(crate) use whole::WholeQueue;
 
 use entering::numbered;
 use rows::{
-    PENDING, RUN, active, cancelled, done, outcome_of, pending, put_active, put_cancelled, put_done, put_pending,
-    queued, take_active,
+    ACTIVE, DONE, PENDING, RUN, active, cancelled, done, outcome_of, pending, put_active, put_cancelled, put_done,
+    put_pending, queued, take_active,
 };
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
@@ -64,6 +64,9 @@ pub struct QueuedRun {
     pub restore: Option<String>,
     /// Whether somebody asked for a full backup, whatever its policy says.
     pub is_full: bool,
+    /// The newest time at which its schedule had another run due that did not begin because of this one, nanoseconds
+    /// since 1970: what it backed up before that time is not what is there now.
+    pub skipped_due_ns: Option<i64>,
 }
 
 impl QueuedRun {
@@ -305,9 +308,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn active_runs(&self) -> Result<Vec<ActiveRun>, CatalogError> {
-        let query = format!(
-            "SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library, drives FROM active_runs ORDER BY run"
-        );
+        let query = format!("SELECT {RUN}, {ACTIVE} FROM active_runs ORDER BY run");
         self.db.query(&query, &[], active)
     }
 
@@ -316,9 +317,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn done_runs(&self, limit: u32) -> Result<Vec<DoneRun>, CatalogError> {
-        let query = format!(
-            "SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs ORDER BY ended_ns DESC, run DESC LIMIT ?1"
-        );
+        let query = format!("SELECT {RUN}, {DONE} FROM done_runs ORDER BY ended_ns DESC, run DESC LIMIT ?1");
         self.db.query(&query, params![limit], done)
     }
 
@@ -336,7 +335,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn done_run(&self, run: i64) -> Result<Option<DoneRun>, CatalogError> {
-        let query = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs WHERE run = ?1");
+        let query = format!("SELECT {RUN}, {DONE} FROM done_runs WHERE run = ?1");
         self.db.query_first(&query, params![run], done)
     }
 

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 31] = [
+pub(crate) const STEPS: [&str; 32] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -292,6 +292,13 @@ pub(crate) const STEPS: [&str; 31] = [
     // Since when no message has arrived by a way of a rule, though some were sent.
     "
     ALTER TABLE tellings ADD COLUMN failing_ns INTEGER;
+    ",
+    // When another run was due that did not begin because of this one: what was backed up before is not taken for what
+    // is there now.
+    "
+    ALTER TABLE pending_runs ADD COLUMN skipped_due_ns INTEGER;
+    ALTER TABLE active_runs ADD COLUMN skipped_due_ns INTEGER;
+    ALTER TABLE done_runs ADD COLUMN skipped_due_ns INTEGER;
     ",
 ];
 

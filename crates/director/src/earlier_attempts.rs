@@ -1,8 +1,9 @@
 //! What earlier attempts of a run have backed up. An attempt may fail after a source is complete: another source cannot
 //! be read, a client is lost with its last message, a server is killed before it records the end. The next attempt
 //! takes what is there, so that no run makes two objects of a source. It takes only what it would make itself: an
-//! object that can be restored, in the pools and copies that are asked for, with the same paths left out, that stands on
-//! no other one if all is asked for, and that is kept as long.
+//! object that can be restored, in the pools and copies that are asked for, with the same paths left out, that stands
+//! on no other one if all is asked for, and that is kept as long. A run may wait for days until it goes on. What it
+//! read before the newest time at which another run was due and was passed over for it is read again.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -68,7 +69,10 @@ impl Site {
         let Some(run) = request.run else { return Ok(EarlierObjects::default()) };
         let catalog = locked(&self.catalog);
         let mut taken: Vec<Object> = Vec::new();
-        for object in restorable_of_run(&catalog, run, &self.client)? {
+        let skipped_ns = catalog.queued_run(run)?.and_then(|run| run.skipped_due_ns);
+        // A time that has not come is of a clock that was ahead.
+        let since_ns = skipped_ns.filter(|skipped_ns| *skipped_ns <= self.now_ns());
+        for object in restorable_of_run(&catalog, (run, &self.client), since_ns)? {
             let is_named = request.sources.iter().any(|path| is_of_path(&object, path))
                 || request.stream.iter().any(|stream| is_of_stream(&object, &stream.name));
             if is_named && is_as_asked(&catalog, &object, request)? {
@@ -136,18 +140,31 @@ fn is_kept_as_asked(catalog: &Catalog, object: &Object, request: &BackupRequest)
     Ok(is_long && (object.is_locked || !request.is_locked))
 }
 
-/// The objects of a run's attempts that are complete and can be restored, of its client.
-pub(crate) fn restorable_of_run(catalog: &Catalog, run: i64, client: &str) -> Result<Vec<Object>, DirectorError> {
+/// The objects of a run's attempts that are complete and can be restored, of its client, and that were read by attempts
+/// which began at a time or later.
+pub(crate) fn restorable_of_run(
+    catalog: &Catalog,
+    (run, client): (i64, &str),
+    since_ns: Option<i64>,
+) -> Result<Vec<Object>, DirectorError> {
     let mut found = Vec::new();
     for id in catalog.objects_of_run(run)? {
         let complete = |object: &Object| object.client == client && object.status == ObjectStatus::Complete;
         if let Some(object) = catalog.object(id)?.filter(complete)
             && is_restorable(catalog, id)?
+            && is_read_since(catalog, run, &object, since_ns)?
         {
             found.push(object);
         }
     }
     Ok(found)
+}
+
+/// Whether the attempt of a run that read an object began at a time or later. An object that was interrupted is
+/// compared with its source again by the attempt that goes on with it.
+fn is_read_since(catalog: &Catalog, run: i64, object: &Object, since_ns: Option<i64>) -> Result<bool, DirectorError> {
+    let Some(since_ns) = since_ns else { return Ok(true) };
+    Ok(catalog.written_by_run_ns(run, object.id)?.unwrap_or(object.started_ns) >= since_ns)
 }
 
 /// Whether an object can be restored, with all that it is based on, as far as the catalog knows.

@@ -45,7 +45,9 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     if job.end.is_some() {
         return Ok(None);
     }
-    let mut written = restorable_of_run(catalog, run.run.run, &run.run.client)?;
+    // What was due while the attempt was at work is no reason to do it again.
+    let since_ns = run.run.skipped_due_ns.map(|skipped_ns| skipped_ns.min(run.started_ns));
+    let mut written = restorable_of_run(catalog, (run.run.run, &run.run.client), since_ns)?;
     // An earlier attempt may have made an incremental before a full backup was asked for.
     written.retain(|object| !run.run.is_full || object.base.is_none());
     let has_paths = policy.sources.iter().all(|path| written.iter().any(|object| is_of_path(object, path)));

@@ -527,7 +527,7 @@ impl Server<'_> {
                 missed(reason);
             }
             match entered {
-                Some(Entered::Waits(run)) => {
+                Some(Entered::Waits(run) | Entered::Hastens(run)) => {
                     any = true;
                     self.say(Notice::Due { run, policy });
                 }

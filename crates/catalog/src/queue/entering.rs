@@ -52,6 +52,9 @@ pub enum Entered {
     Waits(i64),
     /// Another run of the same policy and client, of this number, waits or is at work; so it was not entered.
     Behind(i64),
+    /// Another run of the same policy and client, of this number, waited for its next attempt, and makes that now in
+    /// place of this run.
+    Hastens(i64),
     /// A run of that name was entered before.
     Before,
     /// There is no such policy, or it is due at other times now.
@@ -70,14 +73,14 @@ impl Entered {
                 let when = "before the clock was set back or the schedule was changed";
                 Some(format!("this run was already started, {when}: it does not start again"))
             }
-            Self::Waits(_) | Self::Void => None,
+            Self::Waits(_) | Self::Hastens(_) | Self::Void => None,
         }
     }
 }
 
 impl Catalog {
     /// Notes what a schedule has decided on, and enters the run that is due. A run whose predecessor waits or is at
-    /// work is missed, and one that was entered before.
+    /// work is missed, and one that was entered before; a predecessor that waits for its next attempt makes that now.
     ///
     /// # Errors
     /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
@@ -107,6 +110,7 @@ impl Catalog {
         if let Some(message) = missed {
             let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0, is_full: false };
             leave_out(&transaction, &run, message, now_ns)?;
+            pass_over(&transaction, (policy, client), *decided_ns)?;
         }
         let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
         if let (Some(run), Some(reason)) = (run, entered.and_then(Entered::missed)) {
@@ -142,17 +146,35 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
     }
     for table in ["pending_runs", "active_runs"] {
         let query = format!("SELECT run FROM {table} WHERE policy = ?1 AND client = ?2");
-        if let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? {
-            if is_full {
-                transaction.execute("UPDATE pending_runs SET is_full = 1 WHERE run = ?1", params![other])?;
-            }
-            return Ok(Entered::Behind(other));
+        let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? else { continue };
+        if is_full {
+            transaction.execute("UPDATE pending_runs SET is_full = 1 WHERE run = ?1", params![other])?;
         }
+        let Some(due_ns) = due_ns else { return Ok(Entered::Behind(other)) };
+        pass_over(transaction, (policy, client), due_ns)?;
+        let hasten = "UPDATE pending_runs SET not_before_ns = ?2
+            WHERE run = ?1 AND attempt > 1 AND held = 0 AND not_before_ns > ?2";
+        return Ok(match transaction.execute(hasten, params![other, now_ns])? {
+            0 => Entered::Behind(other),
+            _ => Entered::Hastens(other),
+        });
     }
     let run = numbered(transaction, new, 1, now_ns)?;
     let number = run.run;
     put_pending(transaction, &PendingRun { not_before_ns, ..PendingRun::at_once(run) })?;
     Ok(Entered::Waits(number))
+}
+
+/// Notes of the run of a policy and a client that another one was due at a time, and does not begin because of it.
+fn pass_over(transaction: &Transaction<'_>, (policy, client): (&str, &str), due_ns: i64) -> Result<(), CatalogError> {
+    for table in ["pending_runs", "active_runs"] {
+        let note = format!(
+            "UPDATE {table} SET skipped_due_ns = ?3
+             WHERE policy = ?1 AND client = ?2 AND (skipped_due_ns IS NULL OR skipped_due_ns < ?3)"
+        );
+        transaction.execute(&note, params![policy, client, due_ns])?;
+    }
+    Ok(())
 }
 
 /// A run with a number of its own.
@@ -173,6 +195,7 @@ pub(super) fn numbered(
         returns: 0,
         restore: None,
         is_full: new.is_full,
+        skipped_due_ns: None,
     })
 }
 

@@ -3,81 +3,71 @@
 use super::{ActiveRun, DONE_KEPT, DoneRun, PendingRun, QueuedRun, RunOutcome, RunPlace};
 use crate::CatalogError;
 use crate::catalog::number;
-use crate::db::{Row, Transaction, Value, impossible, params};
+use crate::db::{Bind, Row, Transaction, Value, impossible, params};
 
 /// The columns that all tables of runs have.
-pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full";
+pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, \
+    skipped_due_ns";
+
+/// How many those are.
+const RUN_COLUMNS: usize = 11;
 
 /// Those that only runs have that wait.
 pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age";
 
+/// Those that only runs have that are at work.
+pub(super) const ACTIVE: &str = "term, claim, started_ns, cancelled, job, session, library, drives";
+
+/// Those that only runs have that have ended.
+pub(super) const DONE: &str = "started_ns, ended_ns, outcome, message, job";
+
+fn run_values(run: &QueuedRun) -> [Value<'_>; RUN_COLUMNS] {
+    [
+        run.run.bind(),
+        run.policy.bind(),
+        run.client.bind(),
+        run.due_ns.bind(),
+        run.priority.bind(),
+        run.entered_ns.bind(),
+        run.attempt.bind(),
+        run.returns.bind(),
+        run.restore.bind(),
+        run.is_full.bind(),
+        run.skipped_due_ns.bind(),
+    ]
+}
+
+/// Puts a run into a table that has these columns beside those of all.
+fn put(
+    transaction: &Transaction<'_>,
+    (table, columns): (&str, &str),
+    run: &QueuedRun,
+    more: &[Value<'_>],
+) -> Result<(), CatalogError> {
+    let values = [&run_values(run)[..], more].concat();
+    let places: Vec<String> = (1..=values.len()).map(|place| format!("?{place}")).collect();
+    let insert = format!("INSERT INTO {table} ({RUN}, {columns}) VALUES ({})", places.join(", "));
+    transaction.execute(&insert, &values).map(drop)
+}
+
 pub(super) fn put_pending(transaction: &Transaction<'_>, pending: &PendingRun) -> Result<(), CatalogError> {
     let PendingRun { run, not_before_ns, is_held, keeps_age, last_message } = pending;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
-    let insert = format!(
-        "INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
-    );
-    let (restore, last_message) = (restore.as_deref(), last_message.as_deref());
-    transaction
-        .execute(
-            &insert,
-            params![
-                run,
-                policy,
-                client,
-                due_ns,
-                priority,
-                entered_ns,
-                attempt,
-                returns,
-                restore,
-                is_full,
-                not_before_ns,
-                is_held,
-                last_message,
-                keeps_age
-            ],
-        )
-        .map(drop)
+    put(transaction, ("pending_runs", PENDING), run, params![not_before_ns, is_held, last_message, keeps_age])
 }
 
 pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
     let ActiveRun { run, term, claim, started_ns, place, .. } = active;
     let RunPlace { session, library, drives } = place;
-    let term = number("a term", *term)?;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
-    let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library, drives)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, ?14, ?15, ?16)"
-    );
-    let restore = restore.as_deref();
-    transaction
-        .execute(
-            &insert,
-            params![
-                run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, term, *claim,
-                started_ns, session, library, drives
-            ],
-        )
-        .map(drop)
+    let (term, is_cancelled, job) = (number("a term", *term)?, false, None::<i64>);
+    let more = params![term, claim, started_ns, is_cancelled, job, session, library, drives];
+    put(transaction, ("active_runs", ACTIVE), run, more)
 }
 
 pub(super) fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
     let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
-    let insert = format!(
-        "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
-    );
-    let (outcome, restore) = (*outcome as u8, restore.as_deref());
-    transaction.execute(
-        &insert,
-        params![
-            run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, started_ns,
-            ended_ns, outcome, message, job
-        ],
-    )?;
-    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
+    let outcome = *outcome as u8;
+    put(transaction, ("done_runs", DONE), run, params![started_ns, ended_ns, outcome, message, job])?;
+    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run.run - DONE_KEPT])?;
     Ok(())
 }
 
@@ -105,9 +95,7 @@ pub(super) fn take_active(
     which: &str,
     values: &[Value<'_>],
 ) -> Result<Vec<ActiveRun>, CatalogError> {
-    let delete = format!(
-        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library, drives"
-    );
+    let delete = format!("DELETE FROM active_runs WHERE {which} RETURNING {RUN}, {ACTIVE}");
     transaction.query(&delete, values, active)
 }
 
@@ -123,18 +111,21 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
         returns: row.get(7)?,
         restore: row.get(8)?,
         is_full: row.get(9)?,
+        skipped_due_ns: row.get(10)?,
     })
 }
 
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
-    let (not_before_ns, is_held, last_message) = (row.get(10)?, row.get(11)?, row.get(12)?);
-    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age: row.get(13)?, last_message })
+    let (not_before_ns, is_held) = (row.get(RUN_COLUMNS)?, row.get(RUN_COLUMNS + 1)?);
+    let (last_message, keeps_age) = (row.get(RUN_COLUMNS + 2)?, row.get(RUN_COLUMNS + 3)?);
+    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age, last_message })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
-    let (term, claim, started_ns) = (row.get(10)?, row.get(11)?, row.get(12)?);
-    let (is_cancelled, job) = (row.get(13)?, row.get(14)?);
-    let place = RunPlace { session: row.get(15)?, library: row.get(16)?, drives: row.get(17)? };
+    let (term, claim, started_ns) = (row.get(RUN_COLUMNS)?, row.get(RUN_COLUMNS + 1)?, row.get(RUN_COLUMNS + 2)?);
+    let (is_cancelled, job) = (row.get(RUN_COLUMNS + 3)?, row.get(RUN_COLUMNS + 4)?);
+    let (session, library) = (row.get(RUN_COLUMNS + 5)?, row.get(RUN_COLUMNS + 6)?);
+    let place = RunPlace { session, library, drives: row.get(RUN_COLUMNS + 7)? };
     Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
 }
 
@@ -144,7 +135,8 @@ pub(super) fn outcome_of(code: u8) -> Result<RunOutcome, CatalogError> {
 }
 
 pub(super) fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
-    let outcome = outcome_of(row.get(12)?)?;
-    let (started_ns, ended_ns, message, job) = (row.get(10)?, row.get(11)?, row.get(13)?, row.get(14)?);
+    let (started_ns, ended_ns) = (row.get(RUN_COLUMNS)?, row.get(RUN_COLUMNS + 1)?);
+    let outcome = outcome_of(row.get(RUN_COLUMNS + 2)?)?;
+    let (message, job) = (row.get(RUN_COLUMNS + 3)?, row.get(RUN_COLUMNS + 4)?);
     Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
 }

@@ -173,6 +173,32 @@ fn a_run_whose_predecessor_is_not_done_is_missed_and_says_so() {
     waits(catalog.enter_run(&run("other", None), 302).unwrap());
 }
 
+/// Each hourly run was missed behind one that only waited for its next attempt, for up to twelve hours.
+#[test]
+fn a_run_that_waits_for_its_next_attempt_makes_it_when_another_is_due() {
+    let (_dir, mut catalog, term) = served();
+    let first = waits(catalog.enter_due(term, &due("home", 100), 101).unwrap().unwrap());
+    catalog.claim_run(term, first, CLAIM, &at_main(1), 102).unwrap().unwrap();
+    catalog.retry_run(CLAIM, &again(900), 150).unwrap();
+    assert_eq!(catalog.enter_run(&run("home", None), 160).unwrap(), Entered::Behind(first));
+    let pending = |catalog: &Catalog| catalog.pending_runs().unwrap().remove(0);
+    assert_eq!((pending(&catalog).not_before_ns, pending(&catalog).run.skipped_due_ns), (900, None));
+    assert_eq!(catalog.enter_due(term, &due("home", 200), 201).unwrap(), Some(Entered::Hastens(first)));
+    assert_eq!((pending(&catalog).not_before_ns, pending(&catalog).run.skipped_due_ns), (201, Some(200)));
+    assert!(catalog.done_runs(9).unwrap().is_empty(), "nothing is missed");
+    // An operator holds it; and then it has no time to wait for.
+    assert!(catalog.hold_run(first, true, 202).unwrap());
+    assert_eq!(catalog.enter_due(term, &due("home", 300), 301).unwrap(), Some(Entered::Behind(first)));
+    assert!(catalog.hold_run(first, false, 302).unwrap());
+    assert_eq!(catalog.enter_due(term, &due("home", 400), 401).unwrap(), Some(Entered::Behind(first)));
+    let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 402).unwrap().unwrap();
+    assert_eq!(active.run.skipped_due_ns, Some(400), "it keeps it");
+    assert_eq!(catalog.enter_due(term, &due("home", 500), 501).unwrap(), Some(Entered::Behind(first)));
+    let late = DueDecision { run: None, missed: Some("no server ran"), ..due("home", 600) };
+    catalog.enter_due(term, &late, 900).unwrap();
+    assert_eq!(catalog.active_runs().unwrap()[0].run.skipped_due_ns, Some(600));
+}
+
 #[test]
 fn what_was_missed_is_noted_with_its_reason() {
     let (_dir, mut catalog, term) = served();

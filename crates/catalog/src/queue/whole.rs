@@ -1,7 +1,7 @@
 //! A queue that another catalog takes over.
 
 use super::entering::NAME_DUE;
-use super::rows::{PENDING, RUN, active, cancelled, done, pending, put_done, put_pending};
+use super::rows::{ACTIVE, DONE, PENDING, RUN, active, cancelled, done, pending, put_done, put_pending};
 use super::{DoneRun, PendingRun, QueuedRun, done_by_history};
 use crate::CatalogError;
 use crate::db::{Db, Transaction, params};
@@ -19,10 +19,9 @@ pub(crate) struct WholeQueue {
 impl WholeQueue {
     pub(crate) fn of(db: &Db) -> Result<Self, CatalogError> {
         let names = "SELECT policy, client, due_ns FROM due_runs";
-        let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
+        let done_runs = format!("SELECT {RUN}, {DONE} FROM done_runs");
         let mut all_done = db.query(&done_runs, &[], done)?;
-        let active_runs =
-            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library, drives FROM active_runs");
+        let active_runs = format!("SELECT {RUN}, {ACTIVE} FROM active_runs");
         let mut waiting = Vec::new();
         for active in db.query(&active_runs, &[], active)? {
             match done_by_history(db, &active)? {

@@ -3,6 +3,7 @@
 
 mod cell;
 mod files;
+mod going_on;
 mod openapi;
 mod own_objects;
 mod place;

@@ -153,7 +153,7 @@ impl CellActs {
             for (client, entered) in entered {
                 let (run, change) = match entered {
                     Entered::Waits(run) => (run, "entered"),
-                    Entered::Behind(run) => (run, "waiting"),
+                    Entered::Behind(run) | Entered::Hastens(run) => (run, "waiting"),
                     // A run that is entered by hand has no due time, and is never void: that is an error.
                     Entered::Before | Entered::Void => continue,
                 };
