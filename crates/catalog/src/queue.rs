@@ -67,6 +67,8 @@ pub struct QueuedRun {
     /// The newest time at which its schedule had another run due that did not begin because of this one, nanoseconds
     /// since 1970: what it backed up before that time is not what is there now.
     pub skipped_due_ns: Option<i64>,
+    /// Whether it was at work when its server ended, and goes on: no window holds for what has begun.
+    pub has_begun: bool,
 }
 
 impl QueuedRun {
@@ -107,6 +109,8 @@ pub struct RunAgain<'a> {
     pub not_before_ns: i64,
     /// Whether it has not had its turn, and ranks as before.
     pub keeps_age: bool,
+    /// Whether it was at work and is only interrupted.
+    pub has_begun: bool,
     /// Why the last one did not do it; may be empty.
     pub message: &'a str,
 }
@@ -413,7 +417,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be written.
     pub fn retry_run(&mut self, claim: [u8; 16], next: &RunAgain<'_>, now_ns: i64) -> Result<Again, CatalogError> {
-        let RunAgain { attempt, not_before_ns, keeps_age, message } = *next;
+        let RunAgain { attempt, not_before_ns, keeps_age, has_begun, message } = *next;
         let mut again = Again::Waits;
         let was_at_work = self.leave_work(claim, |transaction, active| {
             if let Some(done) = done_by_history(transaction, &active)? {
@@ -424,7 +428,7 @@ impl Catalog {
                 again = Again::Cancelled;
                 return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
             }
-            let run = QueuedRun { attempt, ..active.run };
+            let run = QueuedRun { attempt, has_begun, ..active.run };
             let last_message = Some(message.to_owned()).filter(|message| !message.is_empty());
             put_pending(transaction, &PendingRun { run, not_before_ns, is_held: false, keeps_age, last_message })
         })?;
@@ -462,7 +466,7 @@ impl Catalog {
                 put_done(&transaction, &cancelled(active.run.clone(), Some(active), now_ns))?;
             } else {
                 let returns = active.run.returns + 1;
-                let run = QueuedRun { returns, ..active.run.clone() };
+                let run = QueuedRun { returns, has_begun: true, ..active.run.clone() };
                 // It keeps its age, unless it has brought servers down more than once.
                 let wait_ns = wait_after_returns_ns(returns);
                 let not_before_ns = if wait_ns == 0 { 0 } else { now_ns.saturating_add(wait_ns) };

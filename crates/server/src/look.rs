@@ -194,6 +194,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             None => Some("there is no such policy any more".to_owned()),
         };
         let timing = timing.and_then(|timing| timing.as_ref().ok());
+        // A run that has started goes on.
+        let has_window = !pending.run.has_begun;
+        let window =
+            timing.filter(|_| has_window).and_then(|timing| Some((timing.window.clone()?, timing.zone.clone())));
         Ok(WaitingRun {
             run: pending.run.run,
             policy: pending.run.policy.clone(),
@@ -209,7 +213,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             drives,
             unit,
             lifetime: lifetime_of(&pending.run.policy),
-            window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
+            window,
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
             volume_in_use: None,

@@ -468,6 +468,7 @@ impl Server<'_> {
                         attempt: active.run.attempt,
                         not_before_ns: now_ns.saturating_add(BUSY_FOR_NS),
                         keeps_age: true,
+                        has_begun: active.run.has_begun,
                         message: "nobody works on it any more: the server's output may say why",
                     };
                     self.site.catalog().retry_run(active.claim, &next, now_ns)?;
@@ -569,19 +570,21 @@ impl Server<'_> {
             WorkEnd::Warned => RunOutcome::Warned,
             // One that was told to stop has failed at nothing.
             WorkEnd::Stopped => {
-                let next = RunAgain { attempt, not_before_ns: 0, keeps_age: false, message: "" };
+                let next = RunAgain { attempt, not_before_ns: 0, keeps_age: false, has_begun: true, message: "" };
                 return self.again(active, next, &worked.message);
             }
             WorkEnd::Busy => {
                 let not_before_ns = now_ns.saturating_add(BUSY_FOR_NS);
-                let next = RunAgain { attempt, not_before_ns, keeps_age: true, message: &worked.message };
+                let (has_begun, message) = (active.run.has_begun, worked.message.as_str());
+                let next = RunAgain { attempt, not_before_ns, keeps_age: true, has_begun, message };
                 return self.again(active, next, &worked.message);
             }
             WorkEnd::Failed => match self.retry_after_ns(&active.run, attempt)? {
                 Some(wait_ns) => {
                     let not_before_ns = now_ns.saturating_add(wait_ns);
                     let attempt = attempt + 1;
-                    let next = RunAgain { attempt, not_before_ns, keeps_age: false, message: &worked.message };
+                    let message = worked.message.as_str();
+                    let next = RunAgain { attempt, not_before_ns, keeps_age: false, has_begun: false, message };
                     return self.again(active, next, &worked.message);
                 }
                 None => RunOutcome::Failed,

@@ -196,6 +196,7 @@ pub(super) fn numbered(
         restore: None,
         is_full: new.is_full,
         skipped_due_ns: None,
+        has_begun: false,
     })
 }
 

@@ -7,10 +7,10 @@ use crate::db::{Bind, Row, Transaction, Value, impossible, params};
 
 /// The columns that all tables of runs have.
 pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, \
-    skipped_due_ns";
+    skipped_due_ns, has_begun";
 
 /// How many those are.
-const RUN_COLUMNS: usize = 11;
+const RUN_COLUMNS: usize = 12;
 
 /// Those that only runs have that wait.
 pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age";
@@ -34,6 +34,7 @@ fn run_values(run: &QueuedRun) -> [Value<'_>; RUN_COLUMNS] {
         run.restore.bind(),
         run.is_full.bind(),
         run.skipped_due_ns.bind(),
+        run.has_begun.bind(),
     ]
 }
 
@@ -112,6 +113,7 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
         restore: row.get(8)?,
         is_full: row.get(9)?,
         skipped_due_ns: row.get(10)?,
+        has_begun: row.get(11)?,
     })
 }
 

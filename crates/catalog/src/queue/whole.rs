@@ -47,7 +47,7 @@ impl WholeQueue {
             put_pending(transaction, pending)?;
         }
         for run in self.was_active {
-            put_pending(transaction, &PendingRun::at_once(run))?;
+            put_pending(transaction, &PendingRun::at_once(QueuedRun { has_begun: true, ..run }))?;
         }
         for done in self.done {
             put_done(transaction, &done)?;

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Entered, RunOutcome};
+use capstan_catalog::{Entered, MAIN_LIBRARY, RunOutcome, RunPlace};
 use capstan_director::RunLevel;
+use capstan_server::look;
 
 use crate::place::{Bench, Hand};
 
@@ -59,4 +60,42 @@ fn a_due_time_begins_the_next_attempt_of_a_run_that_failed() {
     });
     let ends: Vec<_> = bench.done().into_iter().map(|done| (done.run.run, done.outcome, done.run.attempt)).collect();
     assert_eq!(ends, [(run, RunOutcome::Succeeded, 2)]);
+}
+
+/// A server was started anew outside the window, for an update. The backups that were at work waited for the next
+/// night, and were told as missed.
+#[test]
+fn what_a_restart_of_the_server_interrupts_goes_on_outside_its_window() {
+    let bench =
+        Bench::new("2026-11-20T21:00:00Z", &format!("{TWO_SOURCES}window = \"20:00-22:00\"\nretry_after = \"10m\"\n"));
+    let hand = Hand::default();
+    let run = enter(&bench);
+    let window_of = |bench: &Bench| look(&bench.site()).unwrap().situation.waiting[0].window.is_some();
+    assert!(window_of(&bench));
+    hand.waits.store(true, Ordering::SeqCst);
+    bench.serve(&hand, || bench.until("it works", |_| hand.begun() == [run]));
+    bench.set_clock("2026-11-20T23:00:00Z");
+    let look = look(&bench.site()).unwrap();
+    let waiting = &look.situation.waiting[0];
+    assert!(!waiting.has_missed_window(look.situation.now), "{waiting:?}");
+    hand.go_on();
+    hand.is_busy.store(1, Ordering::SeqCst);
+    bench.serve(&hand, || {
+        bench.until("its source is in use", |_| hand.begun().len() == 2 && attempts(&bench) == [1]);
+        assert!(!window_of(&bench), "it has begun all the same");
+        hand.fails.store(1, Ordering::SeqCst);
+        bench.set_clock("2026-11-20T23:01:00Z");
+        bench.until("it fails", |_| attempts(&bench) == [2]);
+    });
+    assert!(window_of(&bench), "another attempt begins in the window");
+    // A server that was killed.
+    bench.set_clock("2026-11-21T20:30:00Z");
+    let site = bench.site();
+    let killed = site.begin_term().unwrap();
+    let place = RunPlace { session: run, library: MAIN_LIBRARY.to_owned(), drives: 1 };
+    site.catalog().claim_run(killed.number(), run, [7; 16], &place, site.now_ns()).unwrap().unwrap();
+    drop(killed);
+    bench.set_clock("2026-11-21T22:30:00Z");
+    bench.serve(&hand, || bench.until("it is done", |site| site.catalog().done_run(run).unwrap().is_some()));
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
 }
