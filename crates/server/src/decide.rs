@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use capstan_director::{DriveUse, Lifetime, SessionTerms, StorageUnit};
 use capstan_schedule::Window;
-use rooms::{LibraryRoom, give_more_drives, place, sessions_of};
+use rooms::{KeptDrives, LibraryRoom, give_more_drives, place, sessions_of};
 
 /// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
 /// after ten hours.
@@ -103,6 +103,8 @@ pub struct WaitingRun {
     pub volume_in_use: Option<VolumeTaken>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
+    /// How long it usually takes, if that is known.
+    pub usual: Option<SignedDuration>,
 }
 
 impl WaitingRun {
@@ -256,6 +258,8 @@ pub enum WaitsFor {
         at_most: usize,
         /// When fewer will probably be, if that can be told.
         until: Option<Timestamp>,
+        /// How many runs that rank before it wait for the same. When it has its turn is not told then.
+        before: usize,
     },
     /// One of these libraries, to say how many drives it has.
     Library(Vec<String>),
@@ -267,18 +271,19 @@ pub enum WaitsFor {
         free: u32,
         /// When enough will probably be free, if that can be told.
         until: Option<Timestamp>,
+        /// How many runs that rank before it wait for drives of the same libraries. When it has its turn is not told
+        /// then.
+        before: usize,
     },
     /// A run that ranks before it and for which drives are kept.
     Turn {
         /// That run.
         behind: i64,
-        /// When that one will probably begin, if that can be told.
-        until: Option<Timestamp>,
     },
 }
 
 /// What has a bound of runs at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LimitOf {
     /// The policy.
     Policy,
@@ -319,7 +324,7 @@ fn limit(
     let mut known: Vec<_> = ends.into_iter().flatten().filter(|end| *end > now).collect();
     known.sort_unstable();
     let until = known.get(too_many).copied();
-    Some(WaitsFor::Limit { of, at_most, until })
+    Some(WaitsFor::Limit { of, at_most, until, before: 0 })
 }
 
 impl<'a> AtWork<'a> {
@@ -356,7 +361,7 @@ impl<'a> AtWork<'a> {
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
-/// lets others pass for a while, and then no more. Drives that are left when all have their turn are given to runs that
+/// lets others pass until enough are free soon, or it has waited for long. Drives that are left when all have their turn are given to runs that
 /// begin and can use them.
 #[must_use]
 pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
@@ -372,27 +377,34 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut rooms: Vec<LibraryRoom<'_>> =
         situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
     let (mut kept_units, mut is_short) = (HashMap::new(), HashSet::new());
+    let mut before = RunsBefore::default();
     let mut decisions = Vec::with_capacity(order.len());
     for &waiting in &order {
         let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client, now));
-        let decision = match (not_yet, kept_units.get(waiting.unit.name.as_str())) {
+        let mut decision = match (not_yet, kept_units.get(waiting.unit.name.as_str())) {
             (Some(waits_for), _) => RunDecision::Waits(waits_for),
-            (None, Some(behind)) => RunDecision::Waits(WaitsFor::Turn { behind: *behind, until: None }),
+            (None, Some(behind)) => RunDecision::Waits(WaitsFor::Turn { behind: *behind }),
             (None, None) => place(waiting, &mut rooms, &mut sessions, now),
         };
         // A bound of drives is kept for a run as drives are, and so are those of its models where others are free.
-        let is_bound = match &decision {
-            RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, .. }) => true,
-            RunDecision::Waits(WaitsFor::Drives { needed, .. }) => {
+        let bound = match &decision {
+            RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, until, .. }) => {
+                Some((waiting.terms.drives(), *until))
+            }
+            RunDecision::Waits(WaitsFor::Drives { needed, until, .. }) => {
                 let in_unit =
                     |room: &&LibraryRoom<'_>| waiting.unit.libraries.iter().any(|library| library == room.name);
                 let has_enough = |room: &LibraryRoom<'_>| *needed <= room.free.min(room.all_for(&waiting.unit));
-                rooms.iter().filter(in_unit).any(|room| room.kept.is_none() && has_enough(room))
+                let is_bound = rooms.iter().filter(in_unit).any(|room| room.kept.is_none() && has_enough(room));
+                is_bound.then_some((*needed, *until))
             }
-            _ => false,
+            _ => None,
         };
-        if is_bound && was_ready_long(waiting, now) {
-            kept_units.insert(waiting.unit.name.as_str(), waiting.run);
+        if let Some(kept) = bound.and_then(|(needed, until)| KeptDrives::of(waiting, needed, until, now)) {
+            kept_units.insert(waiting.unit.name.as_str(), kept.run);
+        }
+        if let RunDecision::Waits(waits_for) = &mut decision {
+            before.count(waiting, waits_for);
         }
         match decision {
             RunDecision::Begins { .. } => {
@@ -421,6 +433,45 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         *drives = sessions.iter().find(|open| open.number == *session).map_or(1, |open| open.drives);
     }
     decisions
+}
+
+/// How many runs wait for the same, in the order of the queue. When that will be free is when the first of them has it.
+#[derive(Default)]
+struct RunsBefore<'a> {
+    limits: HashMap<(LimitOf, &'a str), usize>,
+    libraries: HashMap<&'a str, usize>,
+}
+
+impl<'a> RunsBefore<'a> {
+    /// Counts a run, and says how many are before it.
+    fn count(&mut self, waiting: &'a WaitingRun, waits_for: &mut WaitsFor) {
+        let (before, until) = match waits_for {
+            WaitsFor::Limit { of, before, until, .. } => {
+                let whose = match of {
+                    LimitOf::Policy => waiting.policy.as_str(),
+                    LimitOf::Client | LimitOf::Restores => waiting.client.as_str(),
+                    LimitOf::Network => waiting.network.as_ref().map_or("", |(network, _)| network.as_str()),
+                    LimitOf::Unit => waiting.unit.name.as_str(),
+                };
+                let count = self.limits.entry((*of, whose)).or_default();
+                *before = *count;
+                *count += 1;
+                (*before, until)
+            }
+            WaitsFor::Drives { before, until, .. } => {
+                for library in &waiting.unit.libraries {
+                    let count = self.libraries.entry(library.as_str()).or_default();
+                    *before = (*before).max(*count);
+                    *count += 1;
+                }
+                (*before, until)
+            }
+            _ => return,
+        };
+        if before > 0 {
+            *until = None;
+        }
+    }
 }
 
 /// Since when a run could have begun, as far as it is up to its time.

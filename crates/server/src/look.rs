@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use capstan_catalog::{ActiveRun, Catalog, CatalogError, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
+use capstan_catalog::{
+    ActiveRun, Catalog, CatalogError, DoneRun, PeerRow, PendingRun, QueuedRun, RunOutcome, SchedulePosition,
+};
 use capstan_director::{
     BackupPolicy, DirectorError, DriveUse, JobConfig, Lifetime, NetworkConfig, PolicyTiming, SessionTerms, Site,
     SourceInUse, StorageUnit, VolumeInUse,
@@ -149,6 +151,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         // A restore that was typed at the client is not told to the one that waits for orders.
         let waits_for_client = what.as_ref().is_ok_and(|what| what.into.is_some());
         let client = pending.run.client.as_str();
+        let usual = what.as_ref().ok().and_then(thought_length);
         Ok(WaitingRun {
             run: pending.run.run,
             policy: String::new(),
@@ -169,6 +172,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             source_in_use: None,
             volume_in_use: held.map(|held| volume_in_use(held, &active)),
             client_away: if waits_for_client { away_of(client) } else { None },
+            usual,
         })
     };
     let waiting = |pending: &PendingRun| -> Result<WaitingRun, DirectorError> {
@@ -218,13 +222,14 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
             volume_in_use: None,
             client_away: away_of(client),
+            usual: usual_length(&done, &pending.run),
         })
     };
     let working = |active: &ActiveRun| -> Result<WorkingRun, DirectorError> {
         let restore = active.run.restore.as_deref().and_then(|text| RestoreRun::of(text).ok());
         let usual = match &restore {
-            Some(what) => i64::try_from(what.estimate_ns).ok().map(SignedDuration::from_nanos),
-            None => usual_length(&done, active),
+            Some(what) => thought_length(what),
+            None => usual_length(&done, &active.run),
         };
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
@@ -441,12 +446,17 @@ fn scheduled(
     Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns })
 }
 
+/// How long a restore was thought to take when it was asked for.
+fn thought_length(what: &RestoreRun) -> Option<SignedDuration> {
+    i64::try_from(what.estimate_ns).ok().map(SignedDuration::from_nanos)
+}
+
 /// How long a run of its policy and client usually takes.
-fn usual_length(done: &[DoneRun], active: &ActiveRun) -> Option<SignedDuration> {
+fn usual_length(done: &[DoneRun], run: &QueuedRun) -> Option<SignedDuration> {
     let is_alike = |done: &&DoneRun| {
-        active.run.restore.is_none()
-            && done.run.policy == active.run.policy
-            && done.run.client == active.run.client
+        run.restore.is_none()
+            && done.run.policy == run.policy
+            && done.run.client == run.client
             && matches!(done.outcome, RunOutcome::Succeeded | RunOutcome::Warned)
     };
     let lengths = done.iter().filter(is_alike).filter_map(|done| Some(done.ended_ns - done.started_ns?));
@@ -494,6 +504,7 @@ mod tests {
             source_in_use: None,
             volume_in_use: None,
             client_away: None,
+            usual: None,
         };
         let mut all = vec![
             waiting(4, -60, -60),

@@ -1,17 +1,77 @@
 //! Where runs begin: the drives of each library, the sessions that have them, and for whom they are kept.
+//!
+//! A run of two copies may find one drive free for hours, while the other is at work. If that were kept for it at once,
+//! it would stand idle, and nobody might join the run at work. So drives are kept for it only when it is known that
+//! enough will be free soon. Whoever is done before that, as far as is known, uses them meanwhile; and so does a
+//! restore, for which somebody waits. Estimates are wrong, and runs come without an end. So a run that has waited for
+//! half a day has drives kept for it whatever is known, and in the end they are kept from restores, too: then those at
+//! work end, and it begins.
 
 use std::cmp::Reverse;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use capstan_director::{DriveUse, Lifetime, StorageUnit};
 
 use super::{
-    LimitOf, PASSED_FOR, RunDecision, RunTerms, VolumeTaken, WaitingRun, WaitsFor, WorkingRun, was_ready_long,
+    LimitOf, PASSED_FOR, RunDecision, RunTerms, VolumeTaken, WaitingRun, WaitsFor, WorkingRun, since, was_ready_long,
 };
 
 /// So many runs more than others a session may have, and still be joined by what is kept for as long as its runs.
 const RUNS_MORE_OF_LIKE: usize = 3;
+
+/// Drives are kept for a run of several while enough of them come free within this time: less than a small backup takes
+/// is not worth a start, and a drive may stand idle for so long.
+const SOON: SignedDuration = SignedDuration::from_hours(2);
+/// After so long, drives are kept for it whenever enough come free: most runs end within this time, and a run of every
+/// night has its turn before the next one is due.
+const KEPT_AFTER: SignedDuration = SignedDuration::from_hours(12);
+/// After so long, they are kept from restores, too: only a stream of them that never ends takes longer.
+const KEPT_FROM_RESTORES_AFTER: SignedDuration = SignedDuration::from_hours(48);
+
+/// For whom drives are kept, and from whom.
+#[derive(Clone, Copy)]
+pub(super) struct KeptDrives {
+    /// The run that they are kept for.
+    pub(super) run: i64,
+    /// When it will probably have them, if that can be told.
+    until: Option<Timestamp>,
+    restores: RestoresPass,
+}
+
+/// Whether restores may use drives that are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RestoresPass {
+    Yes,
+    No,
+}
+
+impl KeptDrives {
+    /// What is kept for a run that waits for so many drives, which are free at a time; none while others may pass it.
+    pub(super) fn of(waiting: &WaitingRun, needed: u32, until: Option<Timestamp>, now: Timestamp) -> Option<Self> {
+        if !was_ready_long(waiting, now) {
+            return None;
+        }
+        let waited = |long| now.duration_since(since(waiting)) >= long;
+        let is_soon = || until.is_some_and(|until| until.duration_since(now) <= SOON);
+        let run = waiting.run;
+        // One drive goes to it as soon as it is free: none stands idle.
+        if needed <= 1 {
+            return Some(Self { run, until, restores: RestoresPass::No });
+        }
+        let restores = if waited(KEPT_FROM_RESTORES_AFTER) { RestoresPass::No } else { RestoresPass::Yes };
+        (is_soon() || waited(KEPT_AFTER)).then_some(Self { run, until, restores })
+    }
+
+    /// Whether another run may begin there all the same.
+    pub(super) fn lets_pass(&self, waiting: &WaitingRun, now: Timestamp) -> bool {
+        if waiting.terms.is_restore() && self.restores == RestoresPass::Yes {
+            return true;
+        }
+        let ends = waiting.usual.and_then(|usual| now.checked_add(usual).ok());
+        ends.zip(self.until).is_some_and(|(ends, until)| ends <= until)
+    }
+}
 
 /// The runs of a session, and its drives.
 pub(super) struct OpenSession {
@@ -87,8 +147,8 @@ pub(super) struct LibraryRoom<'a> {
     pub(super) is_waited_for: bool,
     /// Pools of which a volume is waited for.
     closed_pools: Vec<String>,
-    /// The run that drives are kept for, and when it will probably have them.
-    pub(super) kept: Option<(i64, Option<Timestamp>)>,
+    /// What is kept here.
+    pub(super) kept: Option<KeptDrives>,
 }
 
 impl<'a> LibraryRoom<'a> {
@@ -174,9 +234,14 @@ pub(super) fn place(
     }
     let needed = waiting.terms.drives().min(largest);
     own.retain(|room| needed <= room.all_for(unit));
-    let is_open = |room: &LibraryRoom<'_>| {
-        room.kept.is_none() && !room.is_waited_for && waiting.terms.is_outside(&room.closed_pools)
+    let is_closed = |room: &LibraryRoom<'_>| room.kept.is_some_and(|kept| !kept.lets_pass(waiting, now));
+    // A backup that joined a session would have it end later.
+    let is_kept = |room: &LibraryRoom<'_>| match waiting.terms.is_restore() {
+        true => is_closed(room),
+        false => room.kept.is_some(),
     };
+    let is_open =
+        |room: &LibraryRoom<'_>| !is_kept(room) && !room.is_waited_for && waiting.terms.is_outside(&room.closed_pools);
     let open: Vec<&str> = own.iter().filter(|room| is_open(room)).map(|room| room.name).collect();
     let may_join = |session: &&mut OpenSession| {
         let has_room = session.runs < usize::from(unit.runs_per_drive);
@@ -213,7 +278,7 @@ pub(super) fn place(
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
-    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && needed <= free(room).min(left);
+    let fits = |room: &LibraryRoom<'_>| !is_closed(room) && needed <= free(room).min(left);
     let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| free(&*own[at]));
     if let Some(room) = best.map(|at| &mut own[at]) {
         room.free -= needed;
@@ -238,21 +303,21 @@ pub(super) fn place(
     if let Some(begun) = join(sessions) {
         return begun;
     }
-    if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
-        return RunDecision::Waits(WaitsFor::Turn { behind, until });
+    if let (Some(kept), true) = (own[0].kept, own.iter().all(|room| is_closed(room))) {
+        return RunDecision::Waits(WaitsFor::Turn { behind: kept.run });
     }
-    if let Some(room) = own.iter().find(|room| room.kept.is_none() && needed <= room.free) {
+    if let Some(room) = own.iter().find(|room| !is_closed(room) && needed <= room.free) {
         return RunDecision::Waits(match unit.drives {
             Some(most) if needed > left => {
                 let until = free_at(sessions.iter().filter(|open| open.unit == unit.name), now, needed, left);
-                WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize, until }
+                WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize, until, before: 0 }
             }
             // The others have those of its models.
-            _ => WaitsFor::Drives { needed, free: room.free_for(unit, sessions), until: None },
+            _ => WaitsFor::Drives { needed, free: room.free_for(unit, sessions), until: None, before: 0 },
         });
     }
     // The library that has enough first, as far as that can be told.
-    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();
+    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| !is_closed(room)).collect();
     open.sort_by_key(|room| {
         let until = free_at(in_library(sessions, room.name), now, needed, room.free);
         (until.is_none(), until, Reverse(room.free))
@@ -261,10 +326,10 @@ pub(super) fn place(
     let free = room.free;
     let until = free_at(in_library(sessions, room.name), now, needed, free);
     // Drives that jobs outside the queue use come free whenever they do.
-    if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {
-        room.kept = Some((waiting.run, until));
+    if needed + room.of_others <= room.drives {
+        room.kept = room.kept.or_else(|| KeptDrives::of(waiting, needed, until, now));
     }
-    RunDecision::Waits(WaitsFor::Drives { needed, free, until })
+    RunDecision::Waits(WaitsFor::Drives { needed, free, until, before: 0 })
 }
 
 /// Gives a session that a run begins the drives that are left and that it can use.

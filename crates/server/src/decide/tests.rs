@@ -4,6 +4,8 @@ use capstan_director::Shortfall;
 
 use super::*;
 
+mod kept;
+
 const NOW: i64 = 1_800_000_000;
 
 fn at(seconds: i64) -> Timestamp {
@@ -69,6 +71,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         source_in_use: None,
         volume_in_use: None,
         client_away: None,
+        usual: None,
     }
 }
 
@@ -84,7 +87,16 @@ fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) ->
 }
 
 fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
-    RunDecision::Waits(WaitsFor::Drives { needed, free, until: until.map(at) })
+    RunDecision::Waits(WaitsFor::Drives { needed, free, until: until.map(at), before: 0 })
+}
+
+/// The same for a run that is not the first to wait for them.
+fn drives_behind(before: usize, needed: u32, free: u32) -> RunDecision {
+    RunDecision::Waits(WaitsFor::Drives { needed, free, until: None, before })
+}
+
+fn turn(behind: i64) -> RunDecision {
+    RunDecision::Waits(WaitsFor::Turn { behind })
 }
 
 #[test]
@@ -117,9 +129,7 @@ fn runs_share_a_session_where_no_drive_is_free_for_them() {
     let early = WaitingRun { entered: at(-7200), ..of_pool(6, "other", 0) };
     let full = Situation { waiting: vec![early, of_pool(7, "p", -30)], ..two.clone() };
     let full = Situation { libraries: vec![library(MAIN, Some(1), 0)], ..full };
-    let until = Some(at(300));
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 6, until });
-    assert_eq!(decide(&full), [(6, drives(1, 0, Some(300))), (7, turn)]);
+    assert_eq!(decide(&full), [(6, drives(1, 0, Some(300))), (7, turn(6))]);
     // A session is over when its last run is.
     let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
     let last = Situation { working: vec![at_work(1, 1), longer], ..full };
@@ -182,15 +192,15 @@ fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
     let of_tern: Vec<_> = (2..6).map(|run| restore(run, &format!("V{run}"), "tern")).collect();
     let queue = [vec![held, waiting(9, 50, 0)], of_tern].concat();
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, Vec::new(), 9) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Restores, at_most: 2, until: None });
+    let limit = |before| RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Restores, at_most: 2, until: None, before });
     assert_eq!(
         decide(&bounded),
         [
             (1, RunDecision::Waits(WaitsFor::Volume { held: "A, which another job uses".into(), until: None })),
             (2, begins(2)),
             (3, begins(3)),
-            (4, limit.clone()),
-            (5, limit),
+            (4, limit(0)),
+            (5, limit(1)),
             (9, begins(9)),
         ]
     );
@@ -268,7 +278,7 @@ fn bounds_of_policies_and_clients_are_kept() {
         vec![of(1, "web", "a", Some(2)), of(2, "web", "b", Some(2)), of(3, "db", "b", None), of(4, "db", "c", None)];
     let busy = WorkingRun { policy: "web".into(), client: "c".into(), ..working(9, 1, None) };
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, vec![busy], 9) };
-    let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most, until: None });
+    let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most, until: None, before: 0 });
     let (of_policy, of_client) = (limit(LimitOf::Policy, 2), limit(LimitOf::Client, 1));
     assert_eq!(decide(&bounded), [(1, begins(1)), (2, of_policy), (3, begins(3)), (4, of_client)]);
 }
@@ -281,7 +291,7 @@ fn so_many_runs_of_a_network_are_at_work() {
     };
     let queue = vec![in_network(1, "branch"), in_network(2, "branch"), in_network(3, "lab"), waiting(4, 50, 0)];
     let busy = WorkingRun { network: Some("branch".into()), ..working(9, 1, None) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Network, at_most: 2, until: None });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Network, at_most: 2, until: None, before: 0 });
     let decided = decide(&situation(queue, vec![busy, working(8, 1, None)], 9));
     assert_eq!(decided, [(1, begins(1)), (2, limit), (3, begins(3)), (4, begins(4))]);
 }
@@ -315,8 +325,8 @@ fn when_a_bound_will_have_room_is_told_by_the_runs_at_work() {
     let unit = StorageUnit { drives: Some(1), ..unit("tape", &[MAIN], 1) };
     let at_work = WorkingRun { unit: "tape".into(), ..working(9, 1, Some(60)) };
     let decided = decide(&situation(vec![WaitingRun { unit, ..waiting(1, 50, 0) }], vec![at_work], 3));
-    let until = Some(at(60));
-    assert_eq!(decided, [(1, RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until }))]);
+    let limit = WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until: Some(at(60)), before: 0 };
+    assert_eq!(decided, [(1, RunDecision::Waits(limit))]);
 }
 
 #[test]
@@ -362,8 +372,7 @@ fn small_runs_pass_a_large_one_for_a_while_and_then_drives_are_kept_for_it() {
         decide(&situation(vec![large, waiting(2, 50, -10)], at_work, 2))
     };
     assert_eq!(decisions(60), [(1, drives(2, 1, Some(900))), (2, begins(2))]);
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(900)) });
-    assert_eq!(decisions(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
+    assert_eq!(decisions(1800), [(1, drives(2, 1, Some(900))), (2, turn(1))]);
 }
 
 #[test]
@@ -396,10 +405,10 @@ fn drives_are_kept_for_nobody_who_waits_for_others_or_for_a_window() {
     let window = |text: &str| Some((text.parse().unwrap(), TimeZone::UTC));
     let second = |window| {
         let large = WaitingRun { window, ..large.clone() };
-        decide(&situation(vec![large, waiting(2, 50, -10)], vec![working(9, 1, None)], 2)).remove(1).1
+        decide(&situation(vec![large, waiting(2, 50, -10)], vec![working(9, 1, Some(900))], 2)).remove(1).1
     };
     assert_eq!(second(window("07:50-09:00")), begins(2));
-    assert_eq!(second(window("07:20-09:00")), RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None }));
+    assert_eq!(second(window("07:20-09:00")), turn(1));
 }
 
 #[test]
@@ -495,9 +504,8 @@ fn drives_are_kept_where_a_run_can_begin() {
     let libraries = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9", "LTO-9"])];
     let queue = vec![of_new(1, 2), west(2), of_new(3, 1)];
     let busy = Situation { libraries, ..situation(queue, vec![at_work(9)], 0) };
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(60)) });
     let decided = decide(&busy);
-    assert_eq!(decided, [(1, drives(2, 1, Some(60))), (2, turn), (3, begins_in(3, "east"))]);
+    assert_eq!(decided, [(1, drives(2, 1, Some(60))), (2, turn(1)), (3, begins_in(3, "east"))]);
 }
 
 /// Drives of some models are kept for a run that waits long, though others of the library are free.
@@ -516,9 +524,8 @@ fn drives_of_models_are_kept_for_a_run_that_needs_several() {
         let queue = vec![of_unit(1, 2, entered), of_unit(2, 1, entered + 1)];
         decide(&Situation { libraries, ..situation(queue, vec![at_work.clone()], 0) })
     };
-    assert_eq!(decided(-10), [(1, drives(2, 1, None)), (2, begins(2))]);
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None });
-    assert_eq!(decided(-7200), [(1, drives(2, 1, None)), (2, turn)]);
+    assert_eq!(decided(-7200), [(1, drives(2, 1, None)), (2, begins(2))]);
+    assert_eq!(decided(-13 * 3600), [(1, drives(2, 1, None)), (2, turn(1))]);
 }
 
 /// What sessions of one unit have is not free for another one that may have the same drives.
@@ -556,26 +563,24 @@ fn a_unit_has_a_bound_of_drives_and_keeps_them_in_its_libraries_alone() {
     let of_unit = |run: i64, unit: &StorageUnit| WaitingRun { unit: unit.clone(), ..waiting(run, 50, -7200 - run) };
     let libraries = vec![library("east", Some(1), 0), library("west", Some(1), 0)];
     let queue = vec![of_unit(2, &bounded), of_unit(1, &bounded)];
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until: None });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until: None, before: 0 });
     let both = Situation { libraries: libraries.clone(), ..situation(queue, vec![], 0) };
     assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit.clone())]);
     // The bound is kept for a run that waits long, too.
     let two = StorageUnit { drives: Some(2), ..bounded.clone() };
-    let large = WaitingRun { terms: terms(2), ..of_unit(2, &two) };
+    let large = WaitingRun { terms: terms(2), entered: at(-13 * 3600), ..of_unit(2, &two) };
     let at_work = WorkingRun { library: "east".into(), unit: "tape".into(), ..working(9, 1, None) };
     let wide = vec![library("east", Some(1), 0), library("west", Some(2), 0)];
     let queue = vec![large, of_unit(1, &two)];
     let kept = Situation { libraries: wide, ..situation(queue, vec![at_work], 0) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2, until: None });
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: None });
-    assert_eq!(decide(&kept), [(2, limit), (1, turn)]);
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2, until: None, before: 0 });
+    assert_eq!(decide(&kept), [(2, limit), (1, turn(2))]);
     // Drives of the east are kept for a run that waits long; the west goes on.
     let (east, west) = (unit("east", &["east"], 1), unit("any", &["east", "west"], 1));
     let at_work = WorkingRun { library: "east".into(), unit: "east".into(), ..working(9, 1, Some(300)) };
     let queue = vec![of_unit(2, &east), of_unit(1, &east), WaitingRun { unit: west, ..waiting(3, 50, 0) }];
     let kept = Situation { libraries, ..situation(queue, vec![at_work], 0) };
-    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: Some(at(300)) });
-    assert_eq!(decide(&kept), [(2, drives(1, 0, Some(300))), (1, turn), (3, begins_in(3, "west"))]);
+    assert_eq!(decide(&kept), [(2, drives(1, 0, Some(300))), (1, turn(2)), (3, begins_in(3, "west"))]);
 }
 
 /// Whatever comes, a run that could begin does so after all that ranked before it: nothing starves.

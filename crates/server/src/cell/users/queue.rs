@@ -327,6 +327,16 @@ impl Waits {
         Self { until: until.into(), ..self }
     }
 
+    /// Says how many runs are before it, if some are.
+    fn behind(mut self, before: usize) -> Self {
+        match before {
+            0 => {}
+            1 => self.message += "; 1 run is before this one",
+            before => self.message += &format!("; {before} runs are before this one"),
+        }
+        self
+    }
+
     fn of(waits_for: &WaitsFor, run: &QueuedRun) -> Self {
         match waits_for {
             WaitsFor::Release => Self::new("release", "somebody to release it: `capstan queue release`"),
@@ -344,14 +354,14 @@ impl Waits {
                 let seen = if let PeerAway::Silent(seen) = away { *seen } else { None };
                 Self { seen, ..Self::new("client", peer_away_in_words(*away, "client", &run.client)) }
             }
-            WaitsFor::Limit { of, at_most, until } => {
+            WaitsFor::Limit { of, at_most, until, before } => {
                 let (name, of, setting) = match of {
                     LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
                     LimitOf::Client => (&run.client, "client", "runs_per_client"),
                     LimitOf::Restores => {
                         let words =
                             format!("another restore to client {} to end: at most {at_most} at a time", run.client);
-                        return Self::new("limit", words).until(*until);
+                        return Self::new("limit", words).behind(*before).until(*until);
                     }
                     LimitOf::Network => (&run.client, "the network of client", "runs_at_once of [networks]"),
                     LimitOf::Unit => {
@@ -360,11 +370,13 @@ impl Waits {
                             "limit",
                             format!("another run of its storage unit to end: {drives} at a time"),
                         )
+                        .behind(*before)
                         .until(*until);
                     }
                 };
                 let runs = counted_runs(*at_most);
                 Self::new("limit", format!("another run of {of} {name} to end: at most {runs} at a time ({setting})"))
+                    .behind(*before)
                     .until(*until)
             }
             WaitsFor::Library(libraries) => {
@@ -379,13 +391,11 @@ impl Waits {
                 };
                 Self::new("library", format!("{which} to answer: `capstan drives` shows whether it does"))
             }
-            WaitsFor::Drives { needed, free, until } => {
+            WaitsFor::Drives { needed, free, until, before } => {
                 let drives = if *needed == 1 { "1 drive".to_owned() } else { format!("{needed} drives") };
-                Self::new("drives", format!("{drives} ({free} free now)")).until(*until)
+                Self::new("drives", format!("{drives} ({free} free now)")).behind(*before).until(*until)
             }
-            WaitsFor::Turn { behind, until } => {
-                Self::new("turn", format!("its turn: drives are kept for run {behind}")).until(*until)
-            }
+            WaitsFor::Turn { behind } => Self::new("turn", format!("its turn: drives are kept for run {behind}")),
         }
     }
 }
