@@ -32,12 +32,14 @@ pub enum PolicyEdit<'a> {
     },
     /// It is removed.
     Remove(&'a str),
-    /// It backs this client up from now on: what was due before is not caught up with.
+    /// It backs this client up from now on: what was to start before is not caught up with.
     Join {
         /// The policy.
         name: &'a str,
         /// The client.
         client: &'a str,
+        /// How long after it is due its run starts, in nanoseconds.
+        delay_ns: i64,
     },
     /// It does not back this client up any more.
     Leave {
@@ -92,10 +94,10 @@ impl Catalog {
                         transaction.execute(since, params![name, now_ns])?;
                     }
                 }
-                PolicyEdit::Join { name, client } => {
+                PolicyEdit::Join { name, client, delay_ns } => {
                     let decided = "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
                         ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns, again_ns = NULL";
-                    transaction.execute(decided, params![name, client, now_ns])?;
+                    transaction.execute(decided, params![name, client, now_ns.saturating_sub(*delay_ns)])?;
                 }
                 PolicyEdit::Leave { name, client } => {
                     let forget = "DELETE FROM schedule_positions WHERE policy = ?1 AND client = ?2";

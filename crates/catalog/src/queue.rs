@@ -25,7 +25,7 @@ mod progress;
 mod rows;
 mod whole;
 
-pub use entering::{DueDecision, Entered, NewRun};
+pub use entering::{DueDecision, Entered, NewRun, NewSchedule};
 pub use progress::RunProgress;
 
 pub(crate) use whole::WholeQueue;

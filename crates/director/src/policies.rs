@@ -235,16 +235,25 @@ impl Site {
         // Whom they backed up, and whom they will.
         let (before, after) = (self.policy_sources(plan.seen.clone())?, self.planned_policies(plan)?);
         let before = self.read_policies(&before);
-        let changed = after.iter().filter_map(|after| {
-            let before = before.iter().find(|before| before.name == after.name)?;
-            let clients = |policy: &'_ BackupPolicy| -> BTreeSet<String> {
-                policy.config.clients_of(&self.client).into_iter().map(str::to_owned).collect()
-            };
-            Some((after.name.as_str(), clients(before), clients(after)))
+        let clients = |policy: &BackupPolicy| -> BTreeSet<String> {
+            policy.config.clients_of(&self.client).into_iter().map(str::to_owned).collect()
+        };
+        let changed = after.iter().map(|after| {
+            let before = before.iter().find(|before| before.name == after.name).map(clients).unwrap_or_default();
+            let schedule = after.config.timing().ok().and_then(|timing| timing.schedule);
+            (after.name.as_str(), before, clients(after), schedule)
         });
         let changed: Vec<_> = changed.collect();
-        for (name, before, after) in &changed {
-            edits.extend(after.difference(before).map(|client| PolicyEdit::Join { name, client }));
+        for (name, before, after, schedule) in &changed {
+            let delay_ns = |client: &str| {
+                let delay = schedule.as_ref().map_or(0, |schedule| schedule.delay(client).as_nanos());
+                i64::try_from(delay).unwrap_or(0)
+            };
+            // Of a policy that is due at other times now, what was noted of its clients is forgotten.
+            let is_rescheduled = plan.changes.iter().any(|change| change.name == *name && change.is_rescheduled);
+            let begins = |client: &&String| (is_rescheduled && schedule.is_some()) || !before.contains(*client);
+            let joins = after.iter().filter(begins);
+            edits.extend(joins.map(|client| PolicyEdit::Join { name, client, delay_ns: delay_ns(client) }));
             edits.extend(before.difference(after).map(|client| PolicyEdit::Leave { name, client }));
         }
         let _presence = self.presence()?;

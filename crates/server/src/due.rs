@@ -61,6 +61,8 @@ pub struct Scheduled {
     pub decided: DecidedUntil,
     /// Since when it is due at these times, as the catalog has it.
     pub scheduled_ns: i64,
+    /// Whether nobody has noted yet up to where its runs are decided on.
+    pub is_new: bool,
 }
 
 /// What has come of one policy for one client.
@@ -160,7 +162,7 @@ mod tests {
             catch_up: CatchUp::Within(SignedDuration::from_hours(3)),
         };
         let decided = DecidedUntil { furthest: decided.parse().unwrap(), again: None };
-        Scheduled { policy: policy.into(), client: "tern".into(), schedule, decided, scheduled_ns: 0 }
+        Scheduled { policy: policy.into(), client: "tern".into(), schedule, decided, scheduled_ns: 0, is_new: false }
     }
 
     /// What is shown beforehand is what happens: the forecast of two weeks over a change of the clock, beside a server

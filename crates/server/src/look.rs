@@ -120,7 +120,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let scheduled = policies
         .iter()
         .flat_map(|policy| policy.config.clients_of(site.client()).into_iter().map(move |client| (policy, client)))
-        .filter_map(|(policy, client)| scheduled(policy, &timings, &positions, client))
+        .filter_map(|(policy, client)| scheduled(policy, &timings, &positions, (client, now)))
         .collect();
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
     let waits_to_restore = pending.iter().any(|pending| pending.run.restore.is_some());
@@ -296,6 +296,11 @@ pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
+/// A time as the catalog has it.
+pub(crate) fn ns(at: Timestamp) -> i64 {
+    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
 /// The certificates of the peers that a look is about. A cell may have thousands of others.
 struct LookedUpPeers(HashMap<(String, String), Vec<PeerRow>>);
 
@@ -423,7 +428,7 @@ fn scheduled(
     policy: &BackupPolicy,
     timings: &HashMap<&str, Result<PolicyTiming, String>>,
     positions: &HashMap<(&str, &str), &SchedulePosition>,
-    client: &str,
+    (client, now): (&str, Timestamp),
 ) -> Option<Scheduled> {
     if policy.config.is_switched_off() {
         return None;
@@ -437,13 +442,19 @@ fn scheduled(
     let delay_ns = i64::try_from(schedule.delay(client).as_nanos()).unwrap_or(0);
     let begins_after = |since_ns: i64| since_ns.saturating_sub(delay_ns);
     let position = positions.get(&(policy.name.as_str(), client));
-    let decided_ns = position.map_or(begins_after(policy.scheduled_ns), |position| position.decided_ns);
     let since_ns =
         policy.config.labelled.get(client).filter(|_| !policy.config.clients.iter().any(|name| name == client));
+    let decided_ns = match (position, since_ns) {
+        (Some(position), _) => position.decided_ns,
+        (None, Some(_)) => begins_after(policy.scheduled_ns),
+        // Whoever changes a policy notes whom it names. This one is called so only since then: its machine has another
+        // name now.
+        (None, None) => begins_after(ns(now)),
+    };
     let furthest = moment(since_ns.map_or(decided_ns, |since_ns| decided_ns.max(begins_after(*since_ns))));
     let decided = DecidedUntil { furthest, again: position.and_then(|position| position.again_ns).map(moment) };
-    let (policy, scheduled_ns) = (policy.name.clone(), policy.scheduled_ns);
-    Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns })
+    let (policy, scheduled_ns, is_new) = (policy.name.clone(), policy.scheduled_ns, position.is_none());
+    Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns, is_new })
 }
 
 /// How long a restore was thought to take when it was asked for.

@@ -13,14 +13,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{
-    ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, QueuedRun, RunAgain, RunEnd, RunOutcome, RunPlace,
+    ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, NewSchedule, QueuedRun, RunAgain, RunEnd, RunOutcome,
+    RunPlace,
 };
 use capstan_director::{DirectorError, DriveUse, ServerTerm, Site};
 use uuid::Uuid;
 
 use crate::decide::{PeerAway, RunDecision, RunTerms, WaitingRun, WaitsFor, decide};
-use crate::due::due;
-use crate::look::{Look, look};
+use crate::due::{Scheduled, due};
+use crate::look::{Look, look, ns};
 use crate::restore_run::RestoreRun;
 use crate::tell::{TellDesk, TellFindings, TellFrom};
 use progress::Noted;
@@ -500,6 +501,10 @@ impl Server<'_> {
     fn enter_due(&self, look: &Look) -> Result<bool, DirectorError> {
         let mut any = false;
         let now = look.situation.now;
+        let new: Vec<NewSchedule<'_>> = look.scheduled.iter().filter(|one| one.is_new).map(new_schedule).collect();
+        if !new.is_empty() {
+            self.site.catalog().begin_schedules(self.term.number(), &new)?;
+        }
         let looked = locked(&self.looked).replace(now);
         for come in due(&look.scheduled, looked, now) {
             let timing = look.policy(&come.policy).and_then(|policy| policy.config.timing().ok());
@@ -630,13 +635,19 @@ impl Server<'_> {
     }
 }
 
+/// Where a schedule begins of which nothing is noted yet.
+fn new_schedule(one: &Scheduled) -> NewSchedule<'_> {
+    NewSchedule {
+        policy: &one.policy,
+        client: &one.client,
+        scheduled_ns: one.scheduled_ns,
+        decided_ns: ns(one.decided.furthest),
+    }
+}
+
 fn tries_again(error: &DirectorError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}; the server tries again")
-}
-
-fn ns(at: jiff::Timestamp) -> i64 {
-    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

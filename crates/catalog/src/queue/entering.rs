@@ -45,6 +45,19 @@ pub struct DueDecision<'a> {
     pub missed: Option<&'a str>,
 }
 
+/// Where the schedule of a policy begins for a client of which nothing is decided on yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSchedule<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The client.
+    pub client: &'a str,
+    /// Since when the policy is due at these times.
+    pub scheduled_ns: i64,
+    /// Runs up to here are not caught up with, nanoseconds since 1970.
+    pub decided_ns: i64,
+}
+
 /// What became of a run that was to be entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
@@ -60,6 +73,9 @@ pub enum Entered {
     /// There is no such policy, or it is due at other times now.
     Void,
 }
+
+/// Whether a policy is still due at the times at which it was looked at.
+const IS_SCHEDULED: &str = "SELECT 1 FROM policies WHERE name = ?1 AND scheduled_ns = ?2";
 
 pub(super) const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
     ON CONFLICT (policy, client, due_ns) DO NOTHING";
@@ -93,8 +109,7 @@ impl Catalog {
         let DueDecision { policy, client, scheduled_ns, decided_ns, again_ns, run, missed } = decision;
         let transaction = self.write()?;
         check_term(&transaction, term)?;
-        let is_so = "SELECT 1 FROM policies WHERE name = ?1 AND scheduled_ns = ?2";
-        if !transaction.exists(is_so, params![policy, scheduled_ns])? {
+        if !transaction.exists(IS_SCHEDULED, params![policy, scheduled_ns])? {
             return Ok(Some(Entered::Void));
         }
         transaction.execute(
@@ -118,6 +133,25 @@ impl Catalog {
         }
         transaction.commit()?;
         Ok(entered)
+    }
+
+    /// Notes where schedules begin, if nothing is decided on of them and they are still due at these times.
+    ///
+    /// # Errors
+    /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
+    pub fn begin_schedules(&mut self, term: u64, schedules: &[NewSchedule<'_>]) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        check_term(&transaction, term)?;
+        for NewSchedule { policy, client, scheduled_ns, decided_ns } in schedules {
+            if transaction.exists(IS_SCHEDULED, params![policy, scheduled_ns])? {
+                transaction.execute(
+                    "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (policy, client) DO NOTHING",
+                    params![policy, client, decided_ns],
+                )?;
+            }
+        }
+        transaction.commit()
     }
 
     /// Enters a run that somebody asks for.

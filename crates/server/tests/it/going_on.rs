@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{Entered, MAIN_LIBRARY, RunOutcome, RunPlace};
-use capstan_director::RunLevel;
-use capstan_server::look;
+use capstan_director::{RunLevel, Site};
+use capstan_server::{Notice, look};
 
 use crate::place::{Bench, Hand};
 
@@ -98,4 +98,30 @@ fn what_a_restart_of_the_server_interrupts_goes_on_outside_its_window() {
     bench.set_clock("2026-11-21T22:30:00Z");
     bench.serve(&hand, || bench.until("it is done", |site| site.catalog().done_run(run).unwrap().is_some()));
     assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
+}
+
+/// A machine was renamed. Its policy, written a week ago, had missed a run under the new name, and made a full backup
+/// in the daytime.
+#[test]
+fn a_machine_of_another_name_is_not_caught_up_with() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", &format!("{TWO_SOURCES}schedule = \"22:00\"\n"));
+    bench.set_clock("2026-11-27T12:00:00Z");
+    let settings = bench.path("state/capstan.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let others = text.lines().filter(|line| !line.starts_with("client ="));
+    let named = format!("client = \"heron\"\n{}\n", others.collect::<Vec<_>>().join("\n"));
+    std::fs::write(&settings, named).unwrap();
+    let hand = Hand::default();
+    let said = bench.serve(&hand, || {
+        let noted = |site: &Site| site.catalog().schedule_positions().unwrap().iter().any(|one| one.client == "heron");
+        bench.until("the new name is noted", noted);
+        bench.set_clock("2026-11-27T22:00:01Z");
+        bench.until("its first night", |site| !site.catalog().done_runs(9).unwrap().is_empty());
+    });
+    assert!(matches!(said[..], [Notice::Due { .. }, Notice::Begun { .. }, Notice::Ended { .. }]), "{said:?}");
+    // Whoever is named when a policy is written counts from then on, though no server ran.
+    bench.set_clock("2026-11-28T12:00:00Z");
+    bench.apply(&format!("{TWO_SOURCES}schedule = \"21:00\"\n"));
+    bench.set_clock("2026-11-29T12:00:00Z");
+    bench.serve(&hand, || bench.until("it is caught up with", |_| bench.done().len() == 2));
 }
