@@ -2,6 +2,7 @@
 
 mod rooms;
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use jiff::tz::TimeZone;
@@ -137,6 +138,21 @@ impl WaitingRun {
             }
         }
         from
+    }
+
+    /// For how long it could have begun: the time since it waits, and of that what its window was open. Of a window, no
+    /// more than some days count.
+    fn could_begin_for(&self, now: Timestamp) -> SignedDuration {
+        let Some((window, zone)) = &self.window else { return now.duration_since(since(self)) };
+        let mut from = now.checked_sub(OPENINGS_LOOKED_FOR).map_or(since(self), |then| then.max(since(self)));
+        let mut all = SignedDuration::ZERO;
+        while let Some(opened) = window.next_open(from, zone).filter(|opened| *opened < now) {
+            let closed = window.closes(opened, zone).filter(|closed| *closed < now);
+            all = all.saturating_add(closed.unwrap_or(now).duration_since(opened));
+            let Some(closed) = closed else { break };
+            from = closed;
+        }
+        all
     }
 
     /// When it could begin first: at its time, or when its window opened then. None if that does not within a year.
@@ -359,15 +375,15 @@ impl<'a> AtWork<'a> {
 /// runs are kept for about as long may have a few more, since they share a volume. A restore joins those that read the
 /// same volume first, whatever drives are free: one pass over the volume gives all of them theirs.
 ///
-/// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
-/// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
-/// lets others pass until enough are free soon, or it has waited for long. Drives that are left when all have their turn are given to runs that
-/// begin and can use them.
+/// The queue's order is that of how long runs could have begun, each point of priority being worth some minutes: so
+/// priorities age, and the order of two runs never changes while both may begin. A run that needs more drives than are
+/// free lets others pass until enough are free soon, or it has waited for long. Drives that are left when all have
+/// their turn are given to runs that begin and can use them.
 #[must_use]
 pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
-    order.sort_by_key(|waiting| (rank(waiting), waiting.run));
+    order.sort_by_cached_key(|waiting| (rank(waiting, now), waiting.run));
     let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new() };
     for run in &situation.working {
         let (policy, client, network) = (&*run.policy, &*run.client, run.network.as_deref());
@@ -489,9 +505,10 @@ fn was_ready_long(waiting: &WaitingRun, now: Timestamp) -> bool {
     waiting.entered.max(waiting.not_before) <= then && waiting.window.as_ref().is_none_or(was_open)
 }
 
-fn rank(waiting: &WaitingRun) -> Timestamp {
+/// The longest first. Time in which it could not begin is no time that it has waited for others.
+fn rank(waiting: &WaitingRun, now: Timestamp) -> Reverse<SignedDuration> {
     let worth = POINT.saturating_mul(i32::try_from(waiting.priority).unwrap_or(0));
-    since(waiting).saturating_sub(worth).unwrap_or(since(waiting))
+    Reverse(waiting.could_begin_for(now).saturating_add(worth))
 }
 
 /// What a run waits for that no drive helps with.

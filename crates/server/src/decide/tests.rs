@@ -626,6 +626,26 @@ fn a_window_is_missed_once_it_was_open_and_closed_again() {
     assert!(with_window(-28 * hour, "06:00-09:00").has_missed_window(now), "it is open once more");
 }
 
+/// A run that was due at noon had aged for eight hours when its window opened, and went before the one of a much higher
+/// priority that was due then. What it waited in the windows of other nights counts.
+#[test]
+fn a_run_ages_while_its_window_is_open() {
+    let hour = 3600;
+    let in_window = |run: i64, priority: i64, entered: i64| WaitingRun {
+        window: Some(("07:00-09:00".parse().unwrap(), TimeZone::UTC)),
+        ..waiting(run, priority, entered)
+    };
+    // It is 08:00: the window has been open for an hour.
+    let first = |waited: i64, priority: i64| {
+        let queue = vec![in_window(1, 10, -waited), waiting(2, priority, -hour)];
+        decide(&situation(queue, vec![], 1))[0].0
+    };
+    assert_eq!(first(20 * hour, 80), 2, "it came at noon");
+    assert_eq!(first(20 * hour, 9), 1);
+    // Four nights of two hours before are worth 80 points.
+    assert_eq!((first(4 * 24 * hour + 2 * hour, 91), first(4 * 24 * hour + 2 * hour, 89)), (2, 1));
+}
+
 /// A run that waited from the evening on, and found no drive in its window of an hour, had waited for a night.
 #[test]
 fn a_run_is_ready_since_its_window_opened_last() {
