@@ -64,12 +64,20 @@ pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> R
     put(transaction, ("active_runs", ACTIVE), run, more)
 }
 
+/// Puts a run among those that have ended, of which the latest are kept.
 pub(super) fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
+    take_over_done(transaction, done)?;
+    // By when they ended, and not by their numbers: one that waited for long ends with a low one.
+    let forget = "DELETE FROM done_runs WHERE ended_ns <
+        (SELECT ended_ns FROM done_runs ORDER BY ended_ns DESC, run DESC LIMIT 1 OFFSET ?1)";
+    transaction.execute(forget, params![DONE_KEPT - 1]).map(drop)
+}
+
+/// Puts a run among those that have ended, and forgets none for it.
+pub(super) fn take_over_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
     let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
     let outcome = *outcome as u8;
-    put(transaction, ("done_runs", DONE), run, params![started_ns, ended_ns, outcome, message, job])?;
-    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run.run - DONE_KEPT])?;
-    Ok(())
+    put(transaction, ("done_runs", DONE), run, params![started_ns, ended_ns, outcome, message, job])
 }
 
 /// Puts a run that waited among those that have ended, with the entry of its last attempt in the history.

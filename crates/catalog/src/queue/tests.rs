@@ -284,6 +284,34 @@ fn a_run_that_was_cancelled_does_not_wait_again() {
     assert_eq!(catalog.done_run(id).unwrap().unwrap().outcome, RunOutcome::Cancelled);
 }
 
+/// A run that had waited while 10,000 numbers were given ended with a low one, and the next end deleted its result: a
+/// failure was told to nobody, and whoever had asked for a restore had asked for none.
+#[test]
+fn the_runs_that_ended_last_are_kept_whatever_their_numbers_are() {
+    let (_dir, mut catalog, term) = served();
+    let ends = |catalog: &mut Catalog, run: i64, ended_ns: i64| {
+        catalog.claim_run(term, run, CLAIM, &at_main(1), 2).unwrap().unwrap();
+        assert!(catalog.end_run(CLAIM, &RunEnd { ended_ns, outcome: RunOutcome::Failed, message: "" }).unwrap());
+    };
+    let first = waits(catalog.enter_run(&run("a", None), 1).unwrap());
+    let early = waits(catalog.enter_run(&run("b", None), 1).unwrap());
+    ends(&mut catalog, early, 3);
+    let transaction = catalog.write().unwrap();
+    let others = "WITH RECURSIVE numbers (number) AS
+            (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ?1)
+        INSERT INTO done_runs (run, policy, client, priority, entered_ns, attempt, returns, ended_ns, outcome, message)
+        SELECT 1000 + number, 'c', 'tern', 50, 1, 1, 0, 1000 + number, 0, '' FROM numbers";
+    transaction.execute(others, params![DONE_KEPT - 2]).unwrap();
+    transaction.execute("UPDATE run_numbers SET last = 20000", &[]).unwrap();
+    transaction.commit().unwrap();
+    ends(&mut catalog, first, 20_000);
+    let last = waits(catalog.enter_run(&run("a", None), 20_001).unwrap());
+    assert!(catalog.done_run(early).unwrap().is_some());
+    ends(&mut catalog, last, 20_002);
+    let is_kept = |run: i64| catalog.done_run(run).unwrap().is_some();
+    assert_eq!((is_kept(first), is_kept(last), is_kept(early), is_kept(1001)), (true, true, false, true));
+}
+
 #[test]
 fn what_the_history_has_as_done_is_not_done_again() {
     let (_dir, mut catalog, old) = served();

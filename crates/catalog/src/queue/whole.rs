@@ -1,7 +1,7 @@
 //! A queue that another catalog takes over.
 
 use super::entering::NAME_DUE;
-use super::rows::{ACTIVE, DONE, PENDING, RUN, active, cancelled, done, pending, put_done, put_pending};
+use super::rows::{ACTIVE, DONE, PENDING, RUN, active, cancelled, done, pending, put_pending, take_over_done};
 use super::{DoneRun, PendingRun, QueuedRun, done_by_history};
 use crate::CatalogError;
 use crate::db::{Db, Transaction, params};
@@ -50,7 +50,7 @@ impl WholeQueue {
             put_pending(transaction, &PendingRun::at_once(QueuedRun { has_begun: true, ..run }))?;
         }
         for done in self.done {
-            put_done(transaction, &done)?;
+            take_over_done(transaction, &done)?;
         }
         for (policy, client, due_ns) in self.names {
             transaction.execute(NAME_DUE, params![policy, client, due_ns])?;
