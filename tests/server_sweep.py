@@ -81,7 +81,7 @@ class Sweep:
                 return
             arguments.append(self.random.choice(rows)["run"])
         done = self.capstan.run("--quiet", *arguments)
-        became = "is not in the queue" in said(done) or "is at work" in said(done)
+        became = any(word in said(done) for word in ("is not in the queue", "is at work", "is not held"))
         if done.returncode not in (0, 3) and not (done.returncode == 1 and became):
             raise Failed(f"{arguments} gave {done.returncode}: {said(done)}")
 

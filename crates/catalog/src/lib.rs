@@ -134,8 +134,8 @@ pub use peer::{EnrolmentRow, PeerRow, PeerSeen};
 pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
-    ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, NewSchedule, PendingRun, QueuedRun, RunAgain,
-    RunEnd, RunOutcome, RunPlace, RunProgress, SchedulePosition,
+    ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, HoldChange, NewRun, NewSchedule, PendingRun, QueuedRun,
+    RunAgain, RunEnd, RunOutcome, RunPlace, RunProgress, SchedulePosition,
 };
 pub use reservation::{Grant, Reservation, Resource, SeatsWanted, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};

@@ -218,6 +218,17 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// What became of a run that was to be held or released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldChange {
+    /// It is held, or is not any more, or waits for its next attempt no longer.
+    Changed,
+    /// It was so before.
+    Unchanged,
+    /// No run of that number waits.
+    Unknown,
+}
+
 /// How a run ended, as whoever worked on it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunEnd<'a> {
@@ -478,23 +489,23 @@ impl Catalog {
     }
 
     /// Keeps a run that waits from beginning, or lets it begin: it then waits since now. One that is not held and waits
-    /// for its next attempt waits for that no longer. Whether the run waits.
+    /// for its next attempt waits for that no longer.
     ///
     /// # Errors
     /// The database cannot be written.
-    pub fn hold_run(&mut self, run: i64, is_held: bool, now_ns: i64) -> Result<bool, CatalogError> {
+    pub fn hold_run(&mut self, run: i64, is_held: bool, now_ns: i64) -> Result<HoldChange, CatalogError> {
         let transaction = self.write()?;
-        let since = "UPDATE pending_runs SET not_before_ns = ?2
-            WHERE run = ?1 AND (restore IS NULL OR not_before_ns <> ?3)
-            AND ((held = 1 AND not_before_ns < ?2) OR (held = 0 AND not_before_ns > ?2))";
-        if !is_held {
-            transaction.execute(since, params![run, now_ns, NOT_NOTED_NS])?;
-        }
         // A restore that is on no record yet begins for nobody.
-        let hold = "UPDATE pending_runs SET held = ?2 WHERE run = ?1 AND (restore IS NULL OR not_before_ns <> ?3)";
-        let changed = transaction.execute(hold, params![run, is_held, NOT_NOTED_NS])?;
+        let waits = "SELECT held FROM pending_runs WHERE run = ?1 AND (restore IS NULL OR not_before_ns <> ?2)";
+        let was_held = transaction.query_first(waits, params![run, NOT_NOTED_NS], |row| row.get::<bool>(0))?;
+        let Some(was_held) = was_held else { return Ok(HoldChange::Unknown) };
+        let since = "UPDATE pending_runs SET not_before_ns = ?2
+            WHERE run = ?1 AND ((held = 1 AND not_before_ns < ?2) OR (held = 0 AND not_before_ns > ?2))";
+        let may_begin = if is_held { 0 } else { transaction.execute(since, params![run, now_ns])? };
+        transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run, is_held])?;
         transaction.commit()?;
-        Ok(changed > 0)
+        let is_news = was_held != is_held || may_begin > 0;
+        Ok(if is_news { HoldChange::Changed } else { HoldChange::Unchanged })
     }
 
     /// Cancels a run, whether it waits or is at work.

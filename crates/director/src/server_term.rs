@@ -1,7 +1,9 @@
 //! What a server and its operators need of a site beside its jobs: the right to move runs through the queue, what
 //! people do with runs and with peers of the cell, and which drives others use.
 
-use capstan_catalog::{Cancelled, EnrolmentRow, Entered, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish};
+use capstan_catalog::{
+    Cancelled, EnrolmentRow, Entered, HoldChange, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish,
+};
 
 use capstan_format::Volser;
 use capstan_keys::api::PeerKind;
@@ -414,11 +416,11 @@ impl Site {
         Ok(locked(&self.catalog).cancel_run(run, self.now_ns())?)
     }
 
-    /// Keeps a run that waits from beginning, or lets it begin. Whether it waits.
+    /// Keeps a run that waits from beginning, or lets it begin.
     ///
     /// # Errors
     /// The state directory cannot be written.
-    pub fn hold_run(&self, run: i64, is_held: bool) -> Result<bool, DirectorError> {
+    pub fn hold_run(&self, run: i64, is_held: bool) -> Result<HoldChange, DirectorError> {
         let _presence = self.presence()?;
         Ok(locked(&self.catalog).hold_run(run, is_held, self.now_ns())?)
     }

@@ -121,7 +121,8 @@ fn restores_go_through_the_queue_as_runs_do() {
     let returned = QueuedRun { returns: 1, has_begun: true, ..restore.clone() };
     let term = serve(&mut catalog);
     let not_noted = catalog.enter_restore("tern", "/", 80, 9).unwrap();
-    assert!(!catalog.hold_run(not_noted, false, 9).unwrap(), "an operator does not have it begin either");
+    let released = catalog.hold_run(not_noted, false, 9).unwrap();
+    assert_eq!(released, HoldChange::Unknown, "an operator does not have it begin either");
     assert!(catalog.claim_run(term, not_noted, [9; 16], &at_main(1), 9).unwrap().is_none());
     assert_eq!(catalog.return_lost(term, 9).unwrap().as_slice(), std::slice::from_ref(restore));
     assert_eq!(catalog.queued_run(runs[0]).unwrap().unwrap(), returned, "as it was asked for");
@@ -187,9 +188,9 @@ fn a_run_that_waits_for_its_next_attempt_makes_it_when_another_is_due() {
     assert_eq!((pending(&catalog).not_before_ns, pending(&catalog).run.skipped_due_ns), (201, Some(200)));
     assert!(catalog.done_runs(9).unwrap().is_empty(), "nothing is missed");
     // An operator holds it; and then it has no time to wait for.
-    assert!(catalog.hold_run(first, true, 202).unwrap());
+    assert_eq!(catalog.hold_run(first, true, 202).unwrap(), HoldChange::Changed);
     assert_eq!(catalog.enter_due(term, &due("home", 300), 301).unwrap(), Some(Entered::Behind(first)));
-    assert!(catalog.hold_run(first, false, 302).unwrap());
+    assert_eq!(catalog.hold_run(first, false, 302).unwrap(), HoldChange::Changed);
     assert_eq!(catalog.enter_due(term, &due("home", 400), 401).unwrap(), Some(Entered::Behind(first)));
     let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 402).unwrap().unwrap();
     assert_eq!(active.run.skipped_due_ns, Some(400), "it keeps it");
@@ -254,16 +255,18 @@ fn a_run_is_tried_again_held_and_cancelled() {
     let job = catalog.begin_job(&start).unwrap();
     catalog.run_has_job(CLAIM, job).unwrap();
     assert_eq!(catalog.active_runs().unwrap()[0].job, Some(job));
-    assert!(!catalog.hold_run(id, true, 3).unwrap(), "it is at work");
+    assert_eq!(catalog.hold_run(id, true, 3).unwrap(), HoldChange::Unknown, "it is at work");
     assert_eq!(catalog.retry_run(CLAIM, &again(500), 3).unwrap(), Again::Waits);
     let pending = catalog.pending_runs().unwrap();
     assert_eq!((pending[0].run.attempt, pending[0].not_before_ns, pending[0].is_held), (2, 500, false));
     assert_eq!(pending[0].last_message.as_deref(), Some("the tape broke"));
-    assert!(catalog.hold_run(id, true, 3).unwrap());
+    assert_eq!(catalog.hold_run(id, true, 3).unwrap(), HoldChange::Changed);
+    assert_eq!(catalog.hold_run(id, true, 3).unwrap(), HoldChange::Unchanged);
     assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 3).unwrap(), None);
-    assert!(catalog.hold_run(id, false, 600).unwrap());
+    assert_eq!(catalog.hold_run(id, false, 600).unwrap(), HoldChange::Changed);
+    assert_eq!(catalog.hold_run(id, false, 600).unwrap(), HoldChange::Unchanged);
     assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 600, "it waits since it was released");
-    assert!(catalog.hold_run(id, false, 550).unwrap());
+    assert_eq!(catalog.hold_run(id, false, 550).unwrap(), HoldChange::Changed);
     assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 550, "it waits for no time any more");
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);

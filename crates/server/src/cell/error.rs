@@ -173,6 +173,14 @@ pub enum CellError {
         /// The number.
         run: i64,
     },
+    /// Operator: a run that nobody holds, and that waits for something else.
+    #[error("run {run} is not held, so nothing was released. It waits for: {waits_for}")]
+    RunNotHeld {
+        /// The number.
+        run: i64,
+        /// What it waits for, in words.
+        waits_for: String,
+    },
     /// Operator: the number of a run that cannot be run again.
     #[error("run {run} has not ended, or there is none: `capstan queue done` lists those that can run again")]
     RunNotEnded {
@@ -248,6 +256,7 @@ impl CellError {
             Self::RunNotQueued { .. } | Self::RunNotEnded { .. } | Self::RunAtWork { .. } => {
                 "the run is not where it would have to be"
             }
+            Self::RunNotHeld { .. } => "nobody holds the run",
             Self::RunIsRestore { .. } => "the run is no backup",
             Self::TaskStopped => "it was stopped",
             Self::WasWritten { .. } => "the volume has been written",
@@ -267,7 +276,8 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
         CellError::NameTaken { .. }
         | CellError::NothingToRevoke { .. }
         | CellError::PoliciesChanged
-        | CellError::RunAtWork { .. } => Refusal::conflict(text),
+        | CellError::RunAtWork { .. }
+        | CellError::RunNotHeld { .. } => Refusal::conflict(text),
         CellError::UnknownMember { .. }
         | CellError::UnknownUser { .. }
         | CellError::RunNotQueued { .. }

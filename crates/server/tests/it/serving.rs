@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{
-    Cancelled, Entered, Grant, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunAgain, RunOutcome, RunPlace,
-    Wish,
+    Cancelled, Entered, Grant, HoldChange, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunAgain, RunOutcome,
+    RunPlace, Wish,
 };
 use capstan_director::{
     BackupRequest, BackupWatch, DirectorError, JobJournal, Level, Loss, Retention, RunLevel, ServerTerm, Site,
@@ -241,7 +241,7 @@ fn runs_are_cancelled_wherever_they_are() {
     let hand = Hand::default();
     hand.waits.store(true, Ordering::SeqCst);
     let (one, two) = (enter(&bench, "one"), enter(&bench, "two"));
-    assert!(bench.site().hold_run(two, true).unwrap());
+    assert_eq!(bench.site().hold_run(two, true).unwrap(), HoldChange::Changed);
     bench.serve(&hand, || {
         bench.until("the first works", |_| hand.begun() == [one]);
         let site = bench.site();

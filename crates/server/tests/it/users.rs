@@ -159,6 +159,10 @@ fn what_users_do_is_noted_and_refusals_too() {
     let run = entered.changes[0].run;
     let change = |change, runs| -> RunsChanged { ada.post("/v1/queue/change", &ChangeRuns { change, runs }).unwrap() };
     assert_eq!(change(RunChange::Hold, vec![run]).changes[0].change, "held");
+    assert_eq!(change(RunChange::Release, vec![run]).changes[0].change, "released");
+    // It said so of a run that nobody held, too, and that went on waiting.
+    let again = change(RunChange::Release, vec![run]);
+    assert!(again.changes.is_empty() && again.failed[0].reason.contains("is not held"), "{again:?}");
     let cancelled = change(RunChange::Cancel, vec![run, 77]);
     assert_eq!((cancelled.changes[0].change.as_ref(), cancelled.failed[0].run), ("cancelled", Some(77)));
     let unknown = EnterRuns { policies: vec!["hmoe".to_owned()], client: None, full: false };

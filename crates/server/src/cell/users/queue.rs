@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
+use capstan_catalog::{Cancelled, DoneRun, Entered, HoldChange, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
 use capstan_director::{DirectorError, RunLevel, Site};
 use jiff::{SignedDuration, Timestamp};
 
@@ -182,7 +182,11 @@ impl CellActs {
                 Ok(change) => {
                     changes.push(QueueChangeRow { run, change: change.into(), policy: None, client: None });
                 }
-                Err(error @ (CellError::RunNotQueued { .. } | CellError::RunAtWork { .. })) => {
+                Err(
+                    error @ (CellError::RunNotQueued { .. }
+                    | CellError::RunAtWork { .. }
+                    | CellError::RunNotHeld { .. }),
+                ) => {
                     failed.push(RunNotChanged { run: Some(run), policy: None, reason: error.to_string() });
                 }
                 Err(error) if changes.is_empty() => return Err(error),
@@ -207,8 +211,19 @@ impl CellActs {
             RunChange::Hold => true,
             RunChange::Release => false,
         };
-        if self.site.hold_run(run, is_held)? {
-            return Ok(if is_held { "held" } else { "released" });
+        match self.site.hold_run(run, is_held)? {
+            HoldChange::Changed | HoldChange::Unchanged if is_held => return Ok("held"),
+            HoldChange::Changed => return Ok("released"),
+            HoldChange::Unchanged => {
+                let waiting = waiting(&look(&self.site)?, self.site.is_served()?);
+                let row = waiting.into_iter().find(|row| row.run == run);
+                return Err(match row {
+                    Some(row) => CellError::RunNotHeld { run, waits_for: row.message },
+                    // It has begun since.
+                    None => CellError::RunAtWork { run },
+                });
+            }
+            HoldChange::Unknown => {}
         }
         let active = self.site.catalog().active_runs()?;
         match active.iter().any(|active| active.run.run == run) {
