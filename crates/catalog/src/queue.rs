@@ -69,6 +69,8 @@ pub struct QueuedRun {
     pub skipped_due_ns: Option<i64>,
     /// Whether it was at work when its server ended, and goes on: no window holds for what has begun.
     pub has_begun: bool,
+    /// Whether somebody asked that it begins outside the window of its policy, too.
+    pub any_time: bool,
 }
 
 impl QueuedRun {
@@ -265,7 +267,8 @@ impl Catalog {
         now_ns: i64,
     ) -> Result<i64, CatalogError> {
         let transaction = self.write()?;
-        let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0, is_full: false };
+        let new =
+            NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0, is_full: false, any_time: false };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
         let number = run.run;
         let pending = PendingRun { not_before_ns: NOT_NOTED_NS, is_held: true, ..PendingRun::at_once(run) };

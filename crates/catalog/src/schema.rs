@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 33] = [
+pub(crate) const STEPS: [&str; 34] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -305,6 +305,12 @@ pub(crate) const STEPS: [&str; 33] = [
     ALTER TABLE pending_runs ADD COLUMN has_begun INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE active_runs ADD COLUMN has_begun INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE done_runs ADD COLUMN has_begun INTEGER NOT NULL DEFAULT 0;
+    ",
+    // Whether somebody asked for a run at once, whatever the window of its policy says.
+    "
+    ALTER TABLE pending_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE active_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE done_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

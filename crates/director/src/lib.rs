@@ -122,7 +122,9 @@ pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::Place;
-pub use server_term::{AUDIT_ANCHOR_FACT, DriveUse, RunLevel, ServerTerm, SourceInUse, VolumeInUse};
+pub use server_term::{
+    AUDIT_ANCHOR_FACT, DriveUse, RunAsked, RunLevel, RunStart, ServerTerm, SourceInUse, VolumeInUse,
+};
 pub use sessions::SessionTerms;
 pub use shared::Clock;
 pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};

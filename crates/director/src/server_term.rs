@@ -38,6 +38,36 @@ impl RunLevel {
     }
 }
 
+/// When a run that somebody enters begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStart {
+    /// In the window of its policy.
+    InWindow,
+    /// As soon as it can, whatever the window says.
+    Now,
+}
+
+impl RunStart {
+    /// That of a run that is wanted now, or is not.
+    pub fn of(is_now: bool) -> Self {
+        if is_now { Self::Now } else { Self::InWindow }
+    }
+}
+
+/// How somebody wants a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunAsked {
+    /// What it backs up.
+    pub level: RunLevel,
+    /// When it begins.
+    pub start: RunStart,
+}
+
+impl RunAsked {
+    /// As its policy says.
+    pub const OF_POLICY: Self = Self { level: RunLevel::OfPolicy, start: RunStart::InWindow };
+}
+
 /// The catalog's fact that says how many drives the server found in a library.
 fn drives_fact(library: &str) -> String {
     if library == MAIN_LIBRARY { "drives of the server".to_owned() } else { format!("drives of the server: {library}") }
@@ -336,7 +366,7 @@ impl Site {
         &self,
         policy: &str,
         client: Option<&str>,
-        level: RunLevel,
+        asked: RunAsked,
     ) -> Result<Vec<(String, Entered)>, DirectorError> {
         let _presence = self.presence()?;
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
@@ -360,9 +390,9 @@ impl Site {
             }
         }
         let priority = known.config.timing().map_or(0, |timing| timing.priority);
-        let is_full = level == RunLevel::Full;
+        let (is_full, any_time) = (asked.level == RunLevel::Full, asked.start == RunStart::Now);
         let enter = |client: &str| {
-            let run = NewRun { policy, client, due_ns: None, priority, not_before_ns: 0, is_full };
+            let run = NewRun { policy, client, due_ns: None, priority, not_before_ns: 0, is_full, any_time };
             match locked(&self.catalog).enter_run(&run, self.now_ns())? {
                 Entered::Void => Err(unknown()),
                 entered => Ok((client.to_owned(), entered)),

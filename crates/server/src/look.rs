@@ -198,8 +198,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             None => Some("there is no such policy any more".to_owned()),
         };
         let timing = timing.and_then(|timing| timing.as_ref().ok());
-        // A run that has started goes on.
-        let has_window = !pending.run.has_begun;
+        // A run that has started goes on, and one that somebody wants now does not wait for the evening.
+        let has_window = !pending.run.has_begun && !pending.run.any_time;
         let window =
             timing.filter(|_| has_window).and_then(|timing| Some((timing.window.clone()?, timing.zone.clone())));
         Ok(WaitingRun {

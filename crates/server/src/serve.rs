@@ -516,6 +516,7 @@ impl Server<'_> {
                 priority,
                 not_before_ns: ns(run.starts),
                 is_full: false,
+                any_time: false,
             });
             let decision = DueDecision {
                 policy: &come.policy,

@@ -24,6 +24,8 @@ pub struct NewRun<'a> {
     pub not_before_ns: i64,
     /// Whether it is a full backup, whatever its policy says.
     pub is_full: bool,
+    /// Whether it begins outside the window of its policy, too.
+    pub any_time: bool,
 }
 
 /// What a schedule has decided on for a client.
@@ -123,7 +125,8 @@ impl Catalog {
             params![policy, client, decided_ns.saturating_sub(NAMES_KEPT_NS)],
         )?;
         if let Some(message) = missed {
-            let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0, is_full: false };
+            let run =
+                NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0, is_full: false, any_time: false };
             leave_out(&transaction, &run, message, now_ns)?;
             pass_over(&transaction, (policy, client), *decided_ns)?;
         }
@@ -168,7 +171,7 @@ impl Catalog {
 
 /// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
 fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
-    let NewRun { policy, client, due_ns, not_before_ns, is_full, .. } = *new;
+    let NewRun { policy, client, due_ns, not_before_ns, is_full, any_time, .. } = *new;
     if !transaction.exists("SELECT 1 FROM policies WHERE name = ?1", params![policy])? {
         return Ok(Entered::Void);
     }
@@ -183,6 +186,11 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
         let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? else { continue };
         if is_full {
             transaction.execute("UPDATE pending_runs SET is_full = 1 WHERE run = ?1", params![other])?;
+        }
+        if any_time {
+            let begins = "UPDATE pending_runs SET any_time = 1,
+                not_before_ns = CASE WHEN not_before_ns > ?2 THEN ?2 ELSE not_before_ns END WHERE run = ?1";
+            transaction.execute(begins, params![other, now_ns])?;
         }
         let Some(due_ns) = due_ns else { return Ok(Entered::Behind(other)) };
         pass_over(transaction, (policy, client), due_ns)?;
@@ -231,6 +239,7 @@ pub(super) fn numbered(
         is_full: new.is_full,
         skipped_due_ns: None,
         has_begun: false,
+        any_time: new.any_time,
     })
 }
 

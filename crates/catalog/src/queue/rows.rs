@@ -7,10 +7,10 @@ use crate::db::{Bind, Row, Transaction, Value, impossible, params};
 
 /// The columns that all tables of runs have.
 pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, \
-    skipped_due_ns, has_begun";
+    skipped_due_ns, has_begun, any_time";
 
 /// How many those are.
-const RUN_COLUMNS: usize = 12;
+const RUN_COLUMNS: usize = 13;
 
 /// Those that only runs have that wait.
 pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age";
@@ -35,6 +35,7 @@ fn run_values(run: &QueuedRun) -> [Value<'_>; RUN_COLUMNS] {
         run.is_full.bind(),
         run.skipped_due_ns.bind(),
         run.has_begun.bind(),
+        run.any_time.bind(),
     ]
 }
 
@@ -122,6 +123,7 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
         is_full: row.get(9)?,
         skipped_due_ns: row.get(10)?,
         has_begun: row.get(11)?,
+        any_time: row.get(12)?,
     })
 }
 

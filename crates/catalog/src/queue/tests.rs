@@ -32,7 +32,7 @@ fn at_main(session: i64) -> RunPlace {
 }
 
 fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {
-    NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0, is_full: false }
+    NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0, is_full: false, any_time: false }
 }
 
 fn due(policy: &'static str, due_ns: i64) -> DueDecision<'static> {
@@ -74,6 +74,22 @@ fn how_far_a_run_is_is_noted_by_its_server_alone_and_gone_with_its_attempt() {
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
     assert!(catalog.run_progress().unwrap().is_empty(), "the next attempt begins anew");
+}
+
+#[test]
+fn a_run_that_waits_begins_at_any_time_if_that_is_asked_for() {
+    let (_dir, mut catalog, term) = served();
+    let now = NewRun { any_time: true, ..run("a", None) };
+    let first = waits(catalog.enter_run(&run("a", None), 1).unwrap());
+    assert!(!catalog.pending_runs().unwrap()[0].run.any_time);
+    assert_eq!(catalog.enter_run(&now, 1).unwrap(), Entered::Behind(first));
+    assert_eq!(catalog.enter_run(&run("a", None), 1).unwrap(), Entered::Behind(first));
+    assert!(catalog.pending_runs().unwrap()[0].run.any_time);
+    catalog.claim_run(term, first, CLAIM, &at_main(1), 2).unwrap().unwrap();
+    catalog.retry_run(CLAIM, &again(9), 3).unwrap();
+    assert!(catalog.pending_runs().unwrap()[0].run.any_time, "so does its next attempt");
+    assert_eq!(catalog.enter_run(&now, 4).unwrap(), Entered::Behind(first));
+    assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 4, "it waits for no time either");
 }
 
 #[test]

@@ -78,7 +78,9 @@ pub(crate) enum QueueAction {
         last: u32,
     },
     /// Put a run of each policy into the queue; it starts as soon as it can
-    #[command(after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1 --full")]
+    #[command(
+        after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1 --full\n  capstan queue add mail --now"
+    )]
     Add {
         /// The policies
         #[arg(required = true)]
@@ -89,6 +91,9 @@ pub(crate) enum QueueAction {
         /// Back up everything, and not only what changed, whatever the policies say
         #[arg(long)]
         full: bool,
+        /// Start outside the windows of the policies, too
+        #[arg(long)]
+        now: bool,
     },
     /// Cancel runs: one that is at work stops, and what it has flushed stays
     #[command(after_help = "Example:\n  capstan queue cancel 17")]

@@ -39,8 +39,8 @@ pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failu
     match &args.action {
         None => list(cli, &door),
         Some(QueueAction::Done { last }) => done(cli, &door, *last),
-        Some(QueueAction::Add { policies, client, full }) => {
-            let asked = EnterRuns { policies: policies.clone(), client: client.clone(), full: *full };
+        Some(QueueAction::Add { policies, client, full, now }) => {
+            let asked = EnterRuns { policies: policies.clone(), client: client.clone(), full: *full, now: *now };
             tell(cli, &door.enter_runs(&asked)?, client.is_some())
         }
         Some(QueueAction::Cancel { runs }) => change(RunChange::Cancel, runs),

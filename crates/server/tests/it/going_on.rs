@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{Entered, MAIN_LIBRARY, RunOutcome, RunPlace};
-use capstan_director::{RunLevel, Site};
-use capstan_server::{Notice, look};
+use capstan_director::{RunAsked, RunLevel, RunStart, Site};
+use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
 
 const TWO_SOURCES: &str = "[policies.one]\nsources = [\"DIR/one\", \"DIR/two\"]\nzone = \"UTC\"\n";
 
 fn enter(bench: &Bench) -> i64 {
-    let entered = bench.site().enter_runs("one", None, RunLevel::OfPolicy).unwrap();
+    let entered = bench.site().enter_runs("one", None, RunAsked::OF_POLICY).unwrap();
     let [(_, Entered::Waits(run))] = entered[..] else { panic!("{entered:?}") };
     run
 }
@@ -124,4 +124,23 @@ fn a_machine_of_another_name_is_not_caught_up_with() {
     bench.apply(&format!("{TWO_SOURCES}schedule = \"21:00\"\n"));
     bench.set_clock("2026-11-29T12:00:00Z");
     bench.serve(&hand, || bench.until("it is caught up with", |_| bench.done().len() == 2));
+}
+
+/// An emergency backup in the daytime needed a change of its policy.
+#[test]
+fn a_run_that_is_wanted_now_begins_outside_its_window() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", &format!("{TWO_SOURCES}window = \"20:00-22:00\"\n"));
+    let hand = Hand::default();
+    let run = enter(&bench);
+    bench.serve(&hand, || {
+        let decided = |site: &Site| decide(&look(site).unwrap().situation);
+        bench.until("it waits for its window", |site| {
+            matches!(decided(site)[..], [(_, RunDecision::Waits(WaitsFor::Window(Some(_))))])
+        });
+        let now = RunAsked { level: RunLevel::OfPolicy, start: RunStart::Now };
+        let entered = bench.site().enter_runs("one", None, now).unwrap();
+        assert!(matches!(entered[..], [(_, Entered::Behind(other))] if other == run), "{entered:?}");
+        bench.until("it is done", |site| site.catalog().done_run(run).unwrap().is_some());
+    });
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
 }

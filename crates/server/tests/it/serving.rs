@@ -7,7 +7,7 @@ use capstan_catalog::{
     RunPlace, Wish,
 };
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, JobJournal, Level, Loss, Retention, RunLevel, ServerTerm, Site,
+    BackupRequest, BackupWatch, DirectorError, JobJournal, Level, Loss, Retention, RunAsked, ServerTerm, Site,
 };
 use capstan_server::cell::users::CellActs;
 use capstan_server::{ComingRun, Notice, RunDecision, WaitsFor, decide, forecast, look};
@@ -25,7 +25,7 @@ fn is_done(site: &Site, runs: usize) -> bool {
 }
 
 fn enter(bench: &Bench, policy: &str) -> i64 {
-    let entered = bench.site().enter_runs(policy, None, RunLevel::OfPolicy).unwrap();
+    let entered = bench.site().enter_runs(policy, None, RunAsked::OF_POLICY).unwrap();
     let [(_, Entered::Waits(run))] = entered[..] else { panic!("{entered:?}") };
     run
 }
@@ -307,7 +307,9 @@ fn a_run_that_nobody_works_on_waits_again() {
         let held = site.catalog().reservations().unwrap();
         let term = held.iter().find(|held| held.resource == Resource::Server).unwrap().generation;
         let (policy, not_before_ns) = ("one", ns("2026-11-20T13:00:00Z"));
-        let new = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns, is_full: false };
+        let (is_full, any_time) = (false, false);
+        let new =
+            NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns, is_full, any_time };
         let Entered::Waits(run) = site.catalog().enter_run(&new, site.now_ns()).unwrap() else { panic!("it is there") };
         assert!(site.catalog().claim_run(term, run, [7; 16], &at_main(1), site.now_ns()).unwrap().is_some());
         bench.until("it waits again", |_| attempts(&bench) == [1]);
@@ -456,7 +458,7 @@ fn a_mistake_in_the_settings_stops_nothing_that_runs() {
     let site = bench.site();
     let said = bench.serve(&Hand::default(), || {
         std::fs::write(&settings, format!("{good}\n[jobs.x]\nsource = 1\n")).unwrap();
-        site.enter_runs("one", None, RunLevel::OfPolicy).unwrap();
+        site.enter_runs("one", None, RunAsked::OF_POLICY).unwrap();
         bench.wait("it is done all the same", || is_done(&site, 1));
     });
     std::fs::write(&settings, good).unwrap();

@@ -47,7 +47,7 @@ fn what_failed_and_what_lasts_is_told_once_by_several_servers() {
     add_rules(&bench);
     let hand = Hand::default();
     hand.fails.store(1, Ordering::SeqCst);
-    let entered = bench.site().enter_runs("one", None, capstan_director::RunLevel::OfPolicy).unwrap();
+    let entered = bench.site().enter_runs("one", None, capstan_director::RunAsked::OF_POLICY).unwrap();
     assert!(matches!(entered[..], [(_, Entered::Waits(_))]));
     let failed = "policy one failed (1 attempt)".to_owned();
     let said = bench.serve(&hand, || {

@@ -154,7 +154,7 @@ fn what_users_do_is_noted_and_refusals_too() {
     };
     let refused = refusal(ada.post::<PoliciesChanged>("/v1/policies/apply", &again));
     assert!(refused.contains("somebody changed the policies meanwhile"), "{refused}");
-    let enter = EnterRuns { policies: vec!["home".to_owned()], client: None, full: false };
+    let enter = EnterRuns { policies: vec!["home".to_owned()], client: None, full: false, now: false };
     let entered: RunsChanged = ada.post("/v1/queue/enter", &enter).unwrap();
     let run = entered.changes[0].run;
     let change = |change, runs| -> RunsChanged { ada.post("/v1/queue/change", &ChangeRuns { change, runs }).unwrap() };
@@ -165,7 +165,7 @@ fn what_users_do_is_noted_and_refusals_too() {
     assert!(again.changes.is_empty() && again.failed[0].reason.contains("is not held"), "{again:?}");
     let cancelled = change(RunChange::Cancel, vec![run, 77]);
     assert_eq!((cancelled.changes[0].change.as_ref(), cancelled.failed[0].run), ("cancelled", Some(77)));
-    let unknown = EnterRuns { policies: vec!["hmoe".to_owned()], client: None, full: false };
+    let unknown = EnterRuns { policies: vec!["hmoe".to_owned()], client: None, full: false, now: false };
     let refused = refusal(ada.post::<RunsChanged>("/v1/queue/enter", &unknown));
     assert!(refused.contains("hmoe") && refused.contains("capstan policies"), "{refused}");
 
@@ -325,7 +325,7 @@ fn a_policy_names_clients_by_their_labels() {
         acts.apply_policies(&ApplyPolicies { basis, ..asked }).unwrap();
     };
     apply(text);
-    let enter = EnterRuns { policies: vec!["w".to_owned()], client: None, full: false };
+    let enter = EnterRuns { policies: vec!["w".to_owned()], client: None, full: false, now: false };
     let entered = acts.enter_runs(&enter).unwrap().changes;
     let entered: Vec<_> = entered.iter().map(|row| row.client.as_deref().unwrap()).collect();
     assert_eq!(entered, ["plover", "tern"]);

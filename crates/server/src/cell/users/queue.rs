@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, HoldChange, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
-use capstan_director::{DirectorError, RunLevel, Site};
+use capstan_director::{DirectorError, RunAsked, RunLevel, RunStart, Site};
 use jiff::{SignedDuration, Timestamp};
 
 use super::acts::{CellActs, known};
@@ -95,8 +95,8 @@ impl CellActs {
     /// [`CellError::Denied`]. [`DirectorError::UnknownPolicy`] or [`DirectorError::PolicyFault`] if one of the policies
     /// is not there or cannot be run: then nothing is entered.
     pub fn enter_runs(&self, asked: &EnterRuns) -> Result<RunsChanged, CellError> {
-        let level = RunLevel::of(asked.full);
-        let wanted = asked.policies.iter().map(|policy| (policy.clone(), asked.client.clone(), level)).collect();
+        let how = RunAsked { level: RunLevel::of(asked.full), start: RunStart::of(asked.now) };
+        let wanted = asked.policies.iter().map(|policy| (policy.clone(), asked.client.clone(), how)).collect();
         self.enter(wanted)
     }
 
@@ -112,13 +112,16 @@ impl CellActs {
             let done = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
             match done.restore {
                 Some(_) => Err(CellError::RunIsRestore { run: *run }),
-                None => Ok((done.policy, Some(done.client), RunLevel::of(done.is_full))),
+                None => {
+                    let how = RunAsked { level: RunLevel::of(done.is_full), start: RunStart::of(done.any_time) };
+                    Ok((done.policy, Some(done.client), how))
+                }
             }
         };
         self.enter(asked.runs.iter().map(done).collect::<Result<_, CellError>>()?)
     }
 
-    fn enter(&self, wanted: Vec<(String, Option<String>, RunLevel)>) -> Result<RunsChanged, CellError> {
+    fn enter(&self, wanted: Vec<(String, Option<String>, RunAsked)>) -> Result<RunsChanged, CellError> {
         self.permitted(CellAct::EnterRuns)?;
         // All or none: a name that is mistyped enters nothing.
         let policies = self.site.policies()?;
@@ -135,12 +138,12 @@ impl CellActs {
             return Err(DirectorError::PolicyFault { name: name.clone(), reason }.into());
         }
         let (mut changes, mut failed) = (Vec::new(), Vec::new());
-        for (name, client, level) in wanted {
+        for (name, client, how) in wanted {
             let noted = |entry: capstan_service::audit::AuditEntry| match &client {
                 Some(client) => entry.of("policy", known(&name)).with("client", known(client)),
                 None => entry.of("policy", known(&name)),
             };
-            let work = |site: &Site| Ok(site.enter_runs(&name, client.as_deref(), level)?);
+            let work = |site: &Site| Ok(site.enter_runs(&name, client.as_deref(), how)?);
             let entered = match self.does(CellAct::EnterRuns, noted, work) {
                 Ok(entered) => entered,
                 Err(error) if changes.is_empty() => return Err(error),

@@ -366,6 +366,9 @@ pub struct EnterRuns {
     /// Whether full backups are made, whatever the policies say.
     #[serde(default)]
     pub full: bool,
+    /// Whether they begin outside the windows of the policies, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub now: bool,
 }
 
 /// What becomes of runs that are in the queue, or were.
