@@ -3,7 +3,7 @@
 use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::db::{Row, params};
-use crate::queue::{WholeQueue, cancel_all_of};
+use crate::queue::{WholeQueue, cancel_all_of, cancel_waiting_of};
 
 /// A policy as it was written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum PolicyEdit<'a> {
         /// How long after it is due its run starts, in nanoseconds.
         delay_ns: i64,
     },
-    /// It does not back this client up any more.
+    /// It does not back this client up any more: its runs for it that wait are cancelled.
     Leave {
         /// The policy.
         name: &'a str,
@@ -102,6 +102,7 @@ impl Catalog {
                 PolicyEdit::Leave { name, client } => {
                     let forget = "DELETE FROM schedule_positions WHERE policy = ?1 AND client = ?2";
                     transaction.execute(forget, params![name, client])?;
+                    cancel_waiting_of(&transaction, name, client, now_ns)?;
                 }
                 PolicyEdit::Remove(name) => {
                     cancel_all_of(&transaction, name, now_ns)?;

@@ -533,9 +533,37 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Cancels the runs of policies for a client that wait: the policies name it no more.
+    ///
+    /// # Errors
+    /// The database cannot be written; nothing is cancelled then.
+    pub fn cancel_waiting(&mut self, policies: &[String], client: &str, now_ns: i64) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        for policy in policies {
+            cancel_waiting_of(&transaction, policy, client, now_ns)?;
+        }
+        transaction.commit()
+    }
+}
+
 /// Cancels all runs of a policy.
 pub(crate) fn cancel_all_of(transaction: &Transaction<'_>, policy: &str, now_ns: i64) -> Result<(), CatalogError> {
     cancel_where(transaction, "policy = ?1", policy, now_ns)
+}
+
+/// Cancels the runs of a policy for a client that wait; one at work goes on.
+pub(crate) fn cancel_waiting_of(
+    transaction: &Transaction<'_>,
+    policy: &str,
+    client: &str,
+    now_ns: i64,
+) -> Result<(), CatalogError> {
+    let delete = format!("DELETE FROM pending_runs WHERE policy = ?1 AND client = ?2 RETURNING {RUN}");
+    for run in transaction.query(&delete, params![policy, client], queued)? {
+        put_cancelled(transaction, run, now_ns)?;
+    }
+    Ok(())
 }
 
 /// Cancels all restores to a client.

@@ -419,13 +419,26 @@ impl Site {
         Ok(locked(&self.catalog).revoke_peer(kind, name, self.now_ns())?)
     }
 
-    /// Gives a client or a mover labels, in place of those before.
+    /// Gives a client or a mover labels, in place of those before. Runs that wait for a client are cancelled where no
+    /// label has their policy name it any more.
     ///
     /// # Errors
     /// The state directory cannot be written.
     pub fn label_member(&self, kind: &str, member: &str, labels: &[String]) -> Result<(), DirectorError> {
         let _presence = self.presence()?;
-        Ok(locked(&self.catalog).label_member(kind, member, labels, self.now_ns())?)
+        let named = || self.policies_naming(member);
+        let before = if kind == PeerKind::Client.as_str() { named()? } else { Vec::new() };
+        locked(&self.catalog).label_member(kind, member, labels, self.now_ns())?;
+        let after = if before.is_empty() { Vec::new() } else { named()? };
+        let left: Vec<String> = before.into_iter().filter(|policy| !after.contains(policy)).collect();
+        Ok(locked(&self.catalog).cancel_waiting(&left, member, self.now_ns())?)
+    }
+
+    /// The policies that back a client up, by its name or by a label.
+    fn policies_naming(&self, client: &str) -> Result<Vec<String>, DirectorError> {
+        let policies = self.policies()?;
+        let naming = policies.iter().filter(|policy| policy.config.clients_of(&self.client).contains(&client));
+        Ok(naming.map(|policy| policy.name.clone()).collect())
     }
 
     /// Puts on record what a user of the cell may do from now on.

@@ -190,7 +190,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let is_off = pending.run.due_ns.is_some() && policy.is_some_and(|policy| policy.config.is_switched_off());
         let fault = match timing {
             Some(Err(fault)) => Some(fault.clone()),
-            Some(Ok(_)) if !is_named => Some(format!("it does not name client {client} any more: cancel the run")),
+            // One that was revoked has no labels: that is said of it below.
+            Some(Ok(_)) if !is_named && away_of(client) != Some(PeerAway::Revoked) => {
+                Some(format!("it does not name client {client} any more: cancel the run"))
+            }
             Some(Ok(_)) if is_off => {
                 Some("its policy is switched off (enabled = false): cancel it, or switch it on".to_owned())
             }

@@ -413,6 +413,24 @@ fn a_catalog_that_replaces_another_one_has_its_queue() {
     assert!(waits(anew.enter_run(&run("home", None), 104).unwrap()) > ids[2], "numbers go on");
 }
 
+/// A client was taken from a policy, and fifty runs waited for somebody to cancel them.
+#[test]
+fn a_client_that_leaves_a_policy_leaves_the_queue() {
+    let (_dir, mut catalog, term) = served();
+    let other = NewRun { client: "wren", ..run("home", None) };
+    let ids = [run("home", None), run("other", None), other].map(|run| waits(catalog.enter_run(&run, 1).unwrap()));
+    let leave = PolicyEdit::Leave { name: "home", client: "tern" };
+    catalog.edit_policies(&catalog.policies().unwrap(), &[leave], 2).unwrap();
+    let left = |catalog: &Catalog| catalog.pending_runs().unwrap().iter().map(|one| one.run.run).collect::<Vec<_>>();
+    assert_eq!(left(&catalog), ids[1..]);
+    assert_eq!(catalog.done_run(ids[0]).unwrap().unwrap().outcome, RunOutcome::Cancelled);
+    // One at work is on its way.
+    catalog.claim_run(term, ids[2], CLAIM, &at_main(1), 3).unwrap().unwrap();
+    catalog.cancel_waiting(&["home".to_owned(), "other".to_owned()], "wren", 4).unwrap();
+    assert_eq!(left(&catalog), ids[1..2]);
+    assert!(!catalog.active_runs().unwrap()[0].is_cancelled);
+}
+
 #[test]
 fn policies_change_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();

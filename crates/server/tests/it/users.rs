@@ -16,7 +16,7 @@ use capstan_server::cell::users::words::{
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
-use capstan_server::look;
+use capstan_server::{PeerAway, RunDecision, WaitsFor, decide, look};
 use capstan_service::audit::AuditError;
 use capstan_service::roles::{TableAct, TableRole};
 use serde_json::{Value, json};
@@ -331,17 +331,23 @@ fn a_policy_names_clients_by_their_labels() {
     assert_eq!(entered, ["plover", "tern"]);
     // What was due before a client had its label is not caught up with.
     label("tern", &["production"]).unwrap();
+    // Its run waited for somebody to cancel it, and so did fifty others.
+    let queued = || acts.queue().unwrap().runs.into_iter().map(|run| run.client).collect::<Vec<_>>();
+    assert_eq!(queued(), ["plover"]);
+    assert_eq!(acts.done_runs(None).unwrap().runs[0].state, "cancelled");
     label("tern", &["db"]).unwrap();
     let scheduled = look(&bench.site()).unwrap().scheduled;
     let decided = |client: &str| scheduled.iter().find(|one| one.client == client).unwrap().decided;
     assert!(decided("tern").furthest > decided("plover").furthest, "{scheduled:?}");
     // Whoever loses the label, or is revoked, is backed up no more, and what waits says so.
     label("tern", &["production"]).unwrap();
-    let waits = acts.queue().unwrap().runs.into_iter().find(|run| run.client == "tern").unwrap();
-    assert!(waits.message.contains("does not name client tern any more"), "{waits:?}");
     assert!(!bench.site().policies().unwrap()[0].config.clients_of("server").contains(&"tern"));
     label("tern", &["db"]).unwrap();
+    acts.enter_runs(&enter).unwrap();
     revoke_member(&bench.site(), &client_id("tern")).unwrap();
+    let decided = decide(&look(&bench.site()).unwrap().situation);
+    let revoked = RunDecision::Waits(WaitsFor::Client(PeerAway::Revoked));
+    assert!(decided.iter().any(|(_, decision)| *decision == revoked), "{decided:?}");
     apply(&text.replace("clients = [\"plover\"]\n", ""));
     let error = acts.enter_runs(&enter).unwrap_err().to_string();
     assert!(error.contains("clients with label web, clients with label db"), "{error}");
