@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use capstan_catalog::{Cancelled, DoneRun, Entered, HoldChange, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
+use capstan_catalog::{
+    Cancelled, DoneRun, Entered, HoldChange, MAIN_LIBRARY, PendingRun, QueuedRun, RunOutcome, RunProgress,
+};
 use capstan_director::{DirectorError, RunAsked, RunLevel, RunStart, Site};
 use jiff::{SignedDuration, Timestamp};
 
@@ -297,7 +299,7 @@ fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
                 RunDecision::Waits(
                     waits_for @ (WaitsFor::Release | WaitsFor::Repair(_) | WaitsFor::Client(PeerAway::NotEnrolled)),
                 ),
-            ) => Waits::of(waits_for, &pending.run),
+            ) => Waits::of(waits_for, pending),
             (false, _) => Waits::new("server", "a server: `capstan server run` starts one"),
         };
         let Waits { waits_for, until, seen, message } = waits;
@@ -315,17 +317,25 @@ pub(in crate::cell) fn run_waits_for(site: &Site, run: i64) -> Option<String> {
     let look = look(site).ok()?;
     let (_, decision) = decide(&look.situation).into_iter().find(|(other, _)| *other == run)?;
     let RunDecision::Waits(waits_for) = decision else { return None };
+    let last = look.pending.iter().find(|pending| pending.run.run == run)?.last_message.as_deref();
+    Some(asker_waits_for(waits_for, last))
+}
+
+/// The same of what it waits for, and of why its last try did not do it.
+fn asker_waits_for(waits_for: WaitsFor, last: Option<&str>) -> String {
     let words = match waits_for {
         WaitsFor::Release => "an operator to release it",
-        WaitsFor::Repair(fault) => return Some(fault),
-        WaitsFor::Time(_) | WaitsFor::Window(_) => "its next try",
+        WaitsFor::Repair(fault) => return fault,
+        WaitsFor::Time(_) | WaitsFor::Window(_) => {
+            return last.map_or_else(|| "its start".to_owned(), |last| format!("its next try: {last}"));
+        }
         WaitsFor::Volume { .. } | WaitsFor::Source(_) => "a volume that is in use",
         WaitsFor::Client(_) => "its client: look whether `capstan client run` runs there",
         WaitsFor::Limit { .. } => "another restore to its client to end",
         WaitsFor::Library(_) => "the library to answer",
         WaitsFor::Drives { .. } | WaitsFor::Turn { .. } => "a drive",
     };
-    Some(words.to_owned())
+    words.to_owned()
 }
 
 /// What a run waits for: its name, until when, and in words.
@@ -355,7 +365,8 @@ impl Waits {
         self
     }
 
-    fn of(waits_for: &WaitsFor, run: &QueuedRun) -> Self {
+    fn of(waits_for: &WaitsFor, pending: &PendingRun) -> Self {
+        let run = &pending.run;
         match waits_for {
             WaitsFor::Release => Self::new("release", "somebody to release it: `capstan queue release`"),
             WaitsFor::Repair(fault) if run.restore.is_some() => Self::new("repair", fault.clone()),
@@ -363,6 +374,7 @@ impl Waits {
             WaitsFor::Time(until) if run.attempt > 1 => {
                 Self::new("time", format!("attempt {}", run.attempt)).until(*until)
             }
+            WaitsFor::Time(until) if pending.last_message.is_some() => Self::new("time", "its next try").until(*until),
             WaitsFor::Time(until) => Self::new("time", "its start").until(*until),
             WaitsFor::Window(Some(opens)) => Self::new("window", "its window").until(*opens),
             WaitsFor::Window(None) => Self::new("window", "its window, which does not open within a year"),
@@ -482,4 +494,19 @@ pub fn run_outcome_word(outcome: RunOutcome) -> &'static str {
 
 pub(super) fn ns(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever waited for a restore was told of a next try, also where there had been none, and never why.
+    #[test]
+    fn whoever_waits_for_a_restore_learns_why_its_last_try_did_not_do_it() {
+        let time = || WaitsFor::Time(Timestamp::UNIX_EPOCH);
+        assert_eq!(asker_waits_for(time(), None), "its start");
+        let last = "volume A00003 is in a library that does not answer";
+        assert_eq!(asker_waits_for(time(), Some(last)), format!("its next try: {last}"));
+        assert_eq!(asker_waits_for(WaitsFor::Turn { behind: 7 }, Some(last)), "a drive");
+    }
 }
