@@ -182,6 +182,8 @@ pub enum PeerAway {
     Revoked,
     /// Its certificate has ended.
     Ended,
+    /// The server that runs listens for no peers.
+    NobodyListens,
     /// It does not wait for orders, and was last seen then, if it ever was.
     Silent(Option<Timestamp>),
 }

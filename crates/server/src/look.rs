@@ -28,6 +28,8 @@ const MOVER: &str = "mover";
 /// The catalog's fact that names peers that do not wait for orders, one a line (`client/tern`), as the server that runs
 /// last knew it.
 const AWAY_FACT: &str = "peers away";
+/// What that says where the server that runs listens for no peers.
+const NOBODY_LISTENS: &str = "nobody listens";
 /// A peer that waits for orders is seen more often than this.
 pub const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Restores that read a volume together, at most.
@@ -88,11 +90,15 @@ impl Look {
 pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let now = moment(site.now_ns());
     let policies = site.policies()?;
+    let mut away = site.catalog().fact(AWAY_FACT)?.unwrap_or_default();
+    // Nobody knows it of the next server.
+    if away == NOBODY_LISTENS && !site.is_served()? {
+        away.clear();
+    }
+    let away: HashSet<&str> = away.lines().collect();
     let catalog = site.catalog();
     let (positions, active) = (catalog.schedule_positions()?, catalog.active_runs()?);
     let mut pending = catalog.pending_runs()?;
-    let away = catalog.fact(AWAY_FACT)?.unwrap_or_default();
-    let away: HashSet<&str> = away.lines().collect();
     let clients =
         pending.iter().map(|pending| &pending.run.client).chain(active.iter().map(|active| &active.run.client));
     let of_movers = || site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
@@ -345,6 +351,9 @@ impl LookedUpPeers {
         if not_revoked.all(|peer| moment(peer.expires_ns) <= now) {
             return Some(PeerAway::Ended);
         }
+        if away.contains(NOBODY_LISTENS) {
+            return Some(PeerAway::NobodyListens);
+        }
         let seen = certificates.iter().filter_map(|peer| peer.seen_ns).max().map(moment);
         match seen {
             Some(at) if now.duration_since(at) < SEEN_WITHIN && !away.contains(&*format!("{kind}/{name}")) => None,
@@ -360,6 +369,14 @@ pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), Direc
         catalog.put_fact(AWAY_FACT, &text)?;
     }
     Ok(())
+}
+
+/// Notes that the server that begins listens for no peers, so that no client is blamed for it.
+///
+/// # Errors
+/// The catalog cannot be read or written.
+pub fn note_nobody_listens(site: &Site) -> Result<(), DirectorError> {
+    note_peers_away(site, &[NOBODY_LISTENS.to_owned()])
 }
 
 /// Peers that do not wait for orders (`client/tern`), as the server that runs last knew it.

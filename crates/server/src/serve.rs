@@ -436,8 +436,10 @@ impl Server<'_> {
                 continue;
             }
             match (waiting.client_away, self.worker.is_connected(&pending.run.client)) {
-                (Some(PeerAway::Silent(_)), Some(true)) => waiting.client_away = None,
-                (None, Some(false)) => waiting.client_away = Some(PeerAway::Silent(None)),
+                (Some(PeerAway::Silent(_) | PeerAway::NobodyListens), Some(true)) => waiting.client_away = None,
+                (None | Some(PeerAway::NobodyListens), Some(false)) => {
+                    waiting.client_away = Some(PeerAway::Silent(None));
+                }
                 _ => {}
             }
         }

@@ -15,8 +15,8 @@ use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::{TROUBLES_MAX, TellFindings};
 use capstan_server::{
-    Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
-    serve_metrics,
+    Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client,
+    note_nobody_listens, serve, serve_metrics,
 };
 
 use super::tell::tell_people;
@@ -107,7 +107,10 @@ fn serve_cell(
     movers: MoverConnections,
     troubles: &Troubles,
 ) -> Result<Option<ServedCell>, Failure> {
-    let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
+    let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else {
+        note_nobody_listens(site)?;
+        return Ok(None);
+    };
     let host = ServerHost { cli: cli.clone(), site: site.clone(), troubles: troubles.clone() };
     ServedCell::start(site, &addresses, movers, Arc::new(host)).map(Some).map_err(of_cell)
 }

@@ -16,7 +16,7 @@ use capstan_server::cell::users::words::{
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
-use capstan_server::{PeerAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{PeerAway, RunDecision, WaitsFor, decide, look, note_nobody_listens};
 use capstan_service::audit::AuditError;
 use capstan_service::roles::{TableAct, TableRole};
 use serde_json::{Value, json};
@@ -442,4 +442,25 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
         (&restores[0]["object"], &facts["to"], &facts["objects"]),
         (&"client/tern".into(), &"plover".into(), &seen.objects[0].own.object.as_str().into())
     );
+}
+
+/// A server was started without --listen. Its queue had people look for the client, which was there.
+#[test]
+fn a_server_that_listens_for_nobody_blames_no_client() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let _tern = bench.joined(&cell, "tern");
+    drop(cell);
+    let acts = shell(&bench);
+    let text = "[policies.w]\nsources = [\"/srv\"]\nclients = [\"tern\"]\n".to_owned();
+    let asked = ApplyPolicies { file: "cell.toml".to_owned(), text, only: true, basis: None };
+    let basis = Some(acts.apply_policies(&asked).unwrap().basis);
+    acts.apply_policies(&ApplyPolicies { basis, ..asked }).unwrap();
+    acts.enter_runs(&EnterRuns { policies: vec!["w".to_owned()], client: None, full: false, now: false }).unwrap();
+    let site = bench.site();
+    note_nobody_listens(&site).unwrap();
+    let message = || acts.queue().unwrap().runs.remove(0).message;
+    assert!(message().contains("`capstan server run` starts one"), "{}", message());
+    let _term = site.begin_term().unwrap();
+    assert!(message().contains("listens for no clients: start it again with --listen"), "{}", message());
 }

@@ -352,7 +352,11 @@ impl Queued {
         }
         for (client, away) in &self.away {
             let text = format!("runs wait for {}", peer_away(*away, "client", client));
-            let (key, subject) = (format!("client {client}"), format!("client {client} is away, and runs wait for it"));
+            let subject = match away {
+                PeerAway::NobodyListens => format!("the server listens for no clients, and runs wait for {client}"),
+                _ => format!("client {client} is away, and runs wait for it"),
+            };
+            let key = format!("client {client}");
             lines.push(Attention::told(TellEvent::ClientAway, key, subject, text).about("", client));
         }
         // Nobody sees a mover while no server runs.

@@ -442,6 +442,10 @@ pub fn peer_away_in_words(away: PeerAway, kind: &str, name: &str) -> String {
             "{kind} {name}, whose certificate has ended by the clock here: if that is right, `capstan {kind} enrol \
              {name}`, and join anew"
         ),
+        PeerAway::NobodyListens => format!(
+            "{kind} {name}, but the server that runs listens for no {kind}s: start it again with --listen, or with \
+             listen under [server] in capstan.toml"
+        ),
         PeerAway::Silent(None) => format!("{kind} {name}, which was never seen: run `capstan {kind} run` there"),
         PeerAway::Silent(Some(_)) => {
             format!("{kind} {name}, which does not answer: look whether `capstan {kind} run` runs there")
