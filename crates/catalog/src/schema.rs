@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 34] = [
+pub(crate) const STEPS: [&str; 35] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -311,6 +311,10 @@ pub(crate) const STEPS: [&str; 34] = [
     ALTER TABLE pending_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE active_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE done_runs ADD COLUMN any_time INTEGER NOT NULL DEFAULT 0;
+    ",
+    // The volume that a restore waits for to be inserted.
+    "
+    ALTER TABLE pending_runs ADD COLUMN lacks_volume TEXT;
     ",
 ];
 

@@ -56,6 +56,9 @@ pub struct AskRestore {
     /// What can be read of a damaged file is kept, under its name with `.damaged` added.
     #[serde(default)]
     pub keep_damaged: bool,
+    /// What is there is restored, though a volume is in no library. Without it, the restore waits for the volume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// What a restore will read.

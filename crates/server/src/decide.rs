@@ -102,6 +102,8 @@ pub struct WaitingRun {
     pub source_in_use: Option<String>,
     /// The volume that it reads first, if anybody has it.
     pub volume_in_use: Option<VolumeTaken>,
+    /// The volume that its last try found to be in no library.
+    pub lacks_volume: Option<String>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
     /// How long it usually takes, if that is known.
@@ -266,6 +268,8 @@ pub enum WaitsFor {
         /// When that one will probably be done, if that can be told.
         until: Option<Timestamp>,
     },
+    /// A person to insert this volume. It looks whether it is there every now and then.
+    Insertion(String),
     /// Its client to wait for orders.
     Client(PeerAway),
     /// Another run to end: so many of its policy or its client, or restores of that, are at work.
@@ -522,7 +526,8 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
         return Some(WaitsFor::Repair(fault.clone()));
     }
     if waiting.not_before > now {
-        return Some(WaitsFor::Time(waiting.not_before));
+        let insertion = waiting.lacks_volume.clone().map(WaitsFor::Insertion);
+        return Some(insertion.unwrap_or(WaitsFor::Time(waiting.not_before)));
     }
     if let Some((window, zone)) = waiting.window.as_ref().filter(|(window, zone)| !window.is_open(now, zone)) {
         return Some(WaitsFor::Window(window.next_open(now, zone)));

@@ -177,6 +177,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             fault: what.err(),
             source_in_use: None,
             volume_in_use: held.map(|held| volume_in_use(held, &active)),
+            lacks_volume: pending.lacks_volume.clone(),
             client_away: if waits_for_client { away_of(client) } else { None },
             usual,
         })
@@ -230,6 +231,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
             volume_in_use: None,
+            lacks_volume: None,
             client_away: away_of(client),
             usual: usual_length(&done, &pending.run),
         })
@@ -534,6 +536,7 @@ mod tests {
             fault: None,
             source_in_use: None,
             volume_in_use: None,
+            lacks_volume: None,
             client_away: None,
             usual: None,
         };

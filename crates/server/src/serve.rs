@@ -36,6 +36,8 @@ const RECORDS_AGAIN: Duration = Duration::from_secs(2);
 const DRIVES_ASKED_EVERY: Duration = Duration::from_secs(15);
 /// How long a run waits that did not begin because another job had what it needs, or because the machine was full.
 const BUSY_FOR_NS: i64 = 30_000_000_000;
+/// How long a restore waits until it looks again whether its volume was inserted: a person has to fetch that.
+const LACKS_FOR_NS: i64 = 60_000_000_000;
 
 /// What the server says while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +113,7 @@ pub struct Expired {
 }
 
 /// How the work of a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkEnd {
     /// All was done.
     Succeeded,
@@ -121,6 +123,8 @@ pub enum WorkEnd {
     Failed,
     /// It did not begin: another job has what it needs.
     Busy,
+    /// It did not begin: this volume is in no library.
+    LacksVolume(String),
     /// It was told to stop.
     Stopped,
 }
@@ -473,6 +477,7 @@ impl Server<'_> {
                         keeps_age: true,
                         has_begun: active.run.has_begun,
                         message: "nobody works on it any more: the server's output may say why",
+                        lacks_volume: None,
                     };
                     self.site.catalog().retry_run(active.claim, &next, now_ns)?;
                 }
@@ -573,18 +578,29 @@ impl Server<'_> {
     fn record(&self, active: &ActiveRun, worked: &Worked) -> Result<(), DirectorError> {
         let now_ns = self.site.now_ns();
         let attempt = active.run.attempt;
-        let outcome = match worked.end {
+        let outcome = match &worked.end {
             WorkEnd::Succeeded => RunOutcome::Succeeded,
             WorkEnd::Warned => RunOutcome::Warned,
             // One that was told to stop has failed at nothing.
             WorkEnd::Stopped => {
-                let next = RunAgain { attempt, not_before_ns: 0, keeps_age: false, has_begun: true, message: "" };
+                let next = RunAgain {
+                    attempt,
+                    not_before_ns: 0,
+                    keeps_age: false,
+                    has_begun: true,
+                    message: "",
+                    lacks_volume: None,
+                };
                 return self.again(active, next, &worked.message);
             }
-            WorkEnd::Busy => {
-                let not_before_ns = now_ns.saturating_add(BUSY_FOR_NS);
+            WorkEnd::Busy | WorkEnd::LacksVolume(_) => {
+                let (lacks_volume, wait_ns) = match &worked.end {
+                    WorkEnd::LacksVolume(volume) => (Some(volume.as_str()), LACKS_FOR_NS),
+                    _ => (None, BUSY_FOR_NS),
+                };
+                let not_before_ns = now_ns.saturating_add(wait_ns);
                 let (has_begun, message) = (active.run.has_begun, worked.message.as_str());
-                let next = RunAgain { attempt, not_before_ns, keeps_age: true, has_begun, message };
+                let next = RunAgain { attempt, not_before_ns, keeps_age: true, has_begun, message, lacks_volume };
                 return self.again(active, next, &worked.message);
             }
             WorkEnd::Failed => match self.retry_after_ns(&active.run, attempt)? {
@@ -592,7 +608,8 @@ impl Server<'_> {
                     let not_before_ns = now_ns.saturating_add(wait_ns);
                     let attempt = attempt + 1;
                     let message = worked.message.as_str();
-                    let next = RunAgain { attempt, not_before_ns, keeps_age: false, has_begun: false, message };
+                    let (keeps_age, has_begun, lacks_volume) = (false, false, None);
+                    let next = RunAgain { attempt, not_before_ns, keeps_age, has_begun, message, lacks_volume };
                     return self.again(active, next, &worked.message);
                 }
                 None => RunOutcome::Failed,

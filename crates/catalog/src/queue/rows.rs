@@ -13,7 +13,7 @@ pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns,
 const RUN_COLUMNS: usize = 13;
 
 /// Those that only runs have that wait.
-pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age";
+pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age, lacks_volume";
 
 /// Those that only runs have that are at work.
 pub(super) const ACTIVE: &str = "term, claim, started_ns, cancelled, job, session, library, drives";
@@ -53,8 +53,9 @@ fn put(
 }
 
 pub(super) fn put_pending(transaction: &Transaction<'_>, pending: &PendingRun) -> Result<(), CatalogError> {
-    let PendingRun { run, not_before_ns, is_held, keeps_age, last_message } = pending;
-    put(transaction, ("pending_runs", PENDING), run, params![not_before_ns, is_held, last_message, keeps_age])
+    let PendingRun { run, not_before_ns, is_held, keeps_age, last_message, lacks_volume } = pending;
+    let more = params![not_before_ns, is_held, last_message, keeps_age, lacks_volume];
+    put(transaction, ("pending_runs", PENDING), run, more)
 }
 
 pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
@@ -130,7 +131,8 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
     let (not_before_ns, is_held) = (row.get(RUN_COLUMNS)?, row.get(RUN_COLUMNS + 1)?);
     let (last_message, keeps_age) = (row.get(RUN_COLUMNS + 2)?, row.get(RUN_COLUMNS + 3)?);
-    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age, last_message })
+    let lacks_volume = row.get(RUN_COLUMNS + 4)?;
+    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age, last_message, lacks_volume })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {

@@ -70,7 +70,8 @@ fn how_far_a_run_is_is_noted_by_its_server_alone_and_gone_with_its_attempt() {
     catalog.note_progress(term, &[(first, progress(100)), (first + 1, progress(1))]).unwrap();
     catalog.note_progress(term + 1, &[(first, progress(200))]).unwrap();
     assert_eq!(catalog.run_progress().unwrap().into_iter().collect::<Vec<_>>(), [(first, progress(100))]);
-    let next = RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "" };
+    let next =
+        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volume: None };
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
     assert!(catalog.run_progress().unwrap().is_empty(), "the next attempt begins anew");
@@ -103,7 +104,8 @@ fn a_run_that_waits_becomes_full_if_that_is_asked_for_and_stays_it() {
     assert!(catalog.pending_runs().unwrap()[0].run.is_full);
     let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 2).unwrap().unwrap();
     assert!(active.run.is_full && catalog.active_runs().unwrap()[0].run.is_full);
-    let next = RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "" };
+    let next =
+        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volume: None };
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     assert!(catalog.pending_runs().unwrap()[0].run.is_full);
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
@@ -114,7 +116,14 @@ fn a_run_that_waits_becomes_full_if_that_is_asked_for_and_stays_it() {
 
 /// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
 fn again(not_before_ns: i64) -> RunAgain<'static> {
-    RunAgain { attempt: 2, not_before_ns, keeps_age: false, has_begun: false, message: "the tape broke" }
+    RunAgain {
+        attempt: 2,
+        not_before_ns,
+        keeps_age: false,
+        has_begun: false,
+        message: "the tape broke",
+        lacks_volume: None,
+    }
 }
 
 #[test]

@@ -352,6 +352,9 @@ pub(crate) enum Client {
         /// Keep what can be read of a damaged file, as its name with .damaged added: zeros stand for what is missing
         #[arg(long)]
         keep_damaged: bool,
+        /// Restore what is there if a volume is not in the library, and do not wait for it
+        #[arg(long)]
+        partial: bool,
         /// Make device nodes too
         #[arg(long)]
         devices: bool,

@@ -70,6 +70,10 @@ pub(crate) struct Restore {
     /// Keep what can be read of a damaged file, as its name with .damaged added: zeros stand for what is missing
     #[arg(long)]
     pub(crate) keep_damaged: bool,
+    /// Restore what is there if a volume is not in the library, and do not wait for it: of a restore to a client, which
+    /// waits in the queue
+    #[arg(long)]
+    pub(crate) partial: bool,
     /// Make device nodes too
     #[arg(long)]
     pub(crate) devices: bool,

@@ -160,7 +160,8 @@ fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
 }
 
 fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
-    let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, keep_damaged, devices } = action
+    let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, keep_damaged, partial, devices } =
+        action
     else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -177,6 +178,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         strip: *strip,
         plan_only: *dry_run,
         keep_damaged: *keep_damaged,
+        partial: *partial,
     };
     // Whoever stops the command from here on cancels what it asked for.
     let stop = Arc::new(AtomicBool::new(false));

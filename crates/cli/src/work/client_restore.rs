@@ -75,6 +75,7 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
             strip: args.strip,
             plan_only: args.dry_run,
             keep_damaged: args.keep_damaged,
+            partial: args.partial,
         },
     })?;
     show_planned(cli, &planned.outlook)?;

@@ -72,6 +72,13 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
                 .to_owned(),
         ));
     }
+    if args.partial {
+        return Err(Failure::Usage(
+            "--partial is for a restore to a client, which waits in the queue for its volumes. Here, what is there is \
+             restored"
+                .to_owned(),
+        ));
+    }
     let display = Display::new(cli);
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;

@@ -119,13 +119,19 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
     let absent = plan.absent.iter().map(|volser| match plan.out_of_reach.contains(volser) {
         true => out_of_reach_in_words(volser),
         false => format!(
-            "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
+            "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be \
+             inserted; the restore waits for it, unless it is asked for with --partial"
         ),
     });
     let not_asked = plan.not_asked.is_some();
     let not_asked = not_asked.then(|| "no library answers: its volumes are taken to be there".to_owned());
     let open = plan.interrupted.then(|| RestorePlan::INTERRUPTED.to_owned());
     keys.chain(in_part).chain(not_asked).chain(absent).chain(open).collect()
+}
+
+/// Why a restore does not begin that needs a volume which is in no library.
+pub(super) fn to_be_inserted(volser: &impl fmt::Display) -> String {
+    format!("volume {volser} is not in the library: ask for it to be inserted, or ask again with --partial")
 }
 
 /// Why a volume is not read now that is where it should be.

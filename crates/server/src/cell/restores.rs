@@ -35,6 +35,7 @@ use super::error::{in_words, refusal_of, refused};
 use super::own_object::{OBJECTS_MAX, own_object};
 use super::restore_plan::{
     Planned, count_not_as_asked, not_as_asked, not_awaited, out_of_reach_in_words, places, places_of, planned,
+    to_be_inserted,
 };
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
@@ -400,6 +401,11 @@ impl Restores {
         if let Some(reason) = planned.plan.not_asked.as_ref().map(|error| in_words(error)).or(out_of_reach) {
             ends.is_over = true;
             return worked(WorkEnd::Busy, reason);
+        }
+        // A volume that nobody knows any more is no part of the plan, and is not waited for.
+        if let Some(volume) = planned.plan.absent.first().filter(|_| !run.ask.partial) {
+            ends.is_over = true;
+            return worked(WorkEnd::LacksVolume(volume.to_string()), to_be_inserted(volume));
         }
         let Some(noted) = noted(&run, client, number, &planned) else {
             return not_done(&mut ends, "a name is none".to_owned(), "a name is none");

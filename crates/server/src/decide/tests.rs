@@ -70,6 +70,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         fault: None,
         source_in_use: None,
         volume_in_use: None,
+        lacks_volume: None,
         client_away: None,
         usual: None,
     }
@@ -351,16 +352,18 @@ fn a_run_says_what_it_waits_for() {
     let held = WaitingRun { is_held: true, ..waiting(1, 50, -60) };
     let faulty = WaitingRun { fault: Some("no script".into()), ..waiting(2, 50, -60) };
     let later = WaitingRun { not_before: at(600), ..waiting(3, 50, -60) };
+    let vault = WaitingRun { lacks_volume: Some("A00003".into()), not_before: at(30), ..waiting(6, 50, -60) };
     // It is a Friday, 8:00 UTC.
     let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
     let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
     let in_use = WaitingRun { source_in_use: Some("by hand".into()), ..waiting(5, 50, -60) };
-    let decisions = decide(&situation(vec![held, faulty, later, weekend, in_use], vec![], 4));
+    let decisions = decide(&situation(vec![held, faulty, later, weekend, in_use, vault], vec![], 4));
     let of = |run: i64| decisions.iter().find(|(of, _)| *of == run).unwrap().1.clone();
     assert_eq!(of(1), RunDecision::Waits(WaitsFor::Release));
     assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
     assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
     assert_eq!(of(5), RunDecision::Waits(WaitsFor::Source("by hand".into())));
+    assert_eq!(of(6), RunDecision::Waits(WaitsFor::Insertion("A00003".into())));
     assert_eq!(of(4), RunDecision::Waits(WaitsFor::Window(Some("2027-01-16T00:00:00Z".parse().unwrap()))));
 }
 

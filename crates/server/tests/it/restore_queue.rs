@@ -77,6 +77,31 @@ impl Told {
     }
 }
 
+/// The volume was in the vault. The restore began at once and gave back nothing, and nobody was asked for the volume.
+#[test]
+fn a_restore_waits_for_its_volume_to_be_inserted() {
+    let told = Told::new();
+    let site = told.bench.site();
+    let volumes = site.catalog().volumes().unwrap();
+    let volume = volumes.iter().find(|volume| volume.id.is_some()).unwrap().volser.to_string();
+    let slot = site.dir().join(format!("library/slots/{volume}.tape"));
+    let vault = told.folder.path().join("vault");
+    std::fs::rename(&slot, &vault).unwrap();
+    let run = told.begin().unwrap().run.unwrap();
+    let back = told.back("late");
+    let ended = told.serve(|| {
+        let said = format!("volume {volume} to be inserted");
+        until("it waits for the volume", || {
+            told.acts().queue().unwrap().runs.iter().any(|row| row.run == run && row.message.contains(&said))
+        });
+        std::fs::rename(&vault, &slot).unwrap();
+        // An operator who does not wait for the next look.
+        told.change(RunChange::Release, run);
+        until_ended(&told.tern, run, &back).unwrap()
+    });
+    assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
+}
+
 #[test]
 fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     let told = Told::new();

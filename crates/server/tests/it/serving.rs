@@ -488,8 +488,14 @@ fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
     for (again_at, waits) in [("2026-11-20T12:05:00Z", true), ("2038-11-20T12:00:00Z", false)] {
         let now_ns = site.now_ns();
         site.catalog().claim_run(term.number(), run, [7; 16], &at_main(run), now_ns).unwrap().unwrap();
-        let next =
-            RunAgain { attempt: 2, not_before_ns: ns(again_at), keeps_age: false, has_begun: false, message: "" };
+        let next = RunAgain {
+            attempt: 2,
+            not_before_ns: ns(again_at),
+            keeps_age: false,
+            has_begun: false,
+            message: "",
+            lacks_volume: None,
+        };
         site.catalog().retry_run([7; 16], &next, now_ns).unwrap();
         let decided = decide(&look(&site).unwrap().situation);
         let [(_, decision)] = &decided[..] else { panic!("{decided:?}") };

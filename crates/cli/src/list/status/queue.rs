@@ -89,6 +89,8 @@ pub(super) struct Queued {
     pub(super) working: usize,
     /// Runs that an operator holds.
     held: Vec<i64>,
+    /// Volumes that restores wait for to be inserted, each with the first of these runs.
+    to_insert: BTreeMap<String, i64>,
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
     /// The last runs of policies for clients that failed.
@@ -209,11 +211,18 @@ impl Queued {
             policy.fault.is_none().then(|| (run.run, run.policy.clone(), run.client.clone(), fault.clone()))
         };
         let unnamed = decisions.iter().filter_map(unnamed).collect();
+        let mut to_insert = BTreeMap::new();
+        for (run, decision) in &decisions {
+            if let RunDecision::Waits(WaitsFor::Insertion(volume)) = decision {
+                to_insert.entry(volume.clone()).or_insert(*run);
+            }
+        }
         Ok(Self {
             of_clients,
             clients,
             of_nobody,
             unnamed,
+            to_insert,
             too_late,
             away: clients_away,
             movers_away: look.movers_away.clone(),
@@ -368,6 +377,11 @@ impl Queued {
             let text = format!("{which} can be used: they are those of {}", peer_away(*away, "mover", mover));
             let (key, subject) = (format!("mover {mover}"), format!("mover {mover} is away, and {which} can be used"));
             lines.push(Attention::told(TellEvent::MoverAway, key, subject, text));
+        }
+        for (volume, run) in &self.to_insert {
+            lines.push(Attention::shown("insert", format!(
+                "restores wait for volume {volume}, which is in no library: insert it, and run {run} goes on by itself"
+            )));
         }
         for run in &self.held {
             // Somebody holds it on purpose.

@@ -304,7 +304,9 @@ fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
         };
         let Waits { waits_for, until, seen, message } = waits;
         let (until_ns, seen_ns) = (until.map(ns), seen.map(ns));
-        let last_message = pending.last_message.clone();
+        // Of a volume that is to be inserted, that is said already.
+        let is_said = matches!(decision, RunDecision::Waits(WaitsFor::Insertion(_)));
+        let last_message = pending.last_message.clone().filter(|_| !is_said);
         let waits_for = Some(waits_for);
         rows.push(QueueRow { waits_for, until_ns, seen_ns, message, last_message, ..row(&pending.run) });
     }
@@ -326,6 +328,7 @@ fn asker_waits_for(waits_for: WaitsFor, last: Option<&str>) -> String {
     let words = match waits_for {
         WaitsFor::Release => "an operator to release it",
         WaitsFor::Repair(fault) => return fault,
+        WaitsFor::Insertion(volume) => return format!("volume {volume} to be inserted"),
         WaitsFor::Time(_) | WaitsFor::Window(_) => {
             return last.map_or_else(|| "its start".to_owned(), |last| format!("its next try: {last}"));
         }
@@ -379,6 +382,9 @@ impl Waits {
             WaitsFor::Window(Some(opens)) => Self::new("window", "its window").until(*opens),
             WaitsFor::Window(None) => Self::new("window", "its window, which does not open within a year"),
             WaitsFor::Source(held) => Self::new("source", format!("its {held}")),
+            WaitsFor::Insertion(volume) => {
+                Self::new("volume", format!("volume {volume} to be inserted: it is in no library that answers"))
+            }
             WaitsFor::Volume { held, until } => Self::new("volume", format!("volume {held}")).until(*until),
             WaitsFor::Client(away) => {
                 let seen = if let PeerAway::Silent(seen) = away { *seen } else { None };
