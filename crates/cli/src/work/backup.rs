@@ -246,11 +246,9 @@ pub(super) fn run(
         let mut ended = ended
             .map_err(Failure::from)
             .and_then(|report| conclude(cli, display, &report, (record, frame.run.is_some())));
-        if let Some(reason) = (frame.after)(&ended) {
-            if let Ok(ended) = ended.as_mut() {
-                ended.went_wrong_afterwards(reason);
-                record.message.clone_from(&ended.message);
-            }
+        if let (Some(reason), Ok(ended)) = ((frame.after)(&ended), ended.as_mut()) {
+            ended.went_wrong_afterwards(reason);
+            record.message.clone_from(&ended.message);
         }
         ended
     };
