@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::FULL;
 use super::count::Count;
 use super::excerpt::Excerpt;
 use super::times::Times;
@@ -20,6 +21,8 @@ use crate::amount::shown_time;
 
 /// A step that takes longer hangs: it is ended, and has failed. Continuous integration has 90 minutes for all of them.
 const STEP_MAX: Duration = Duration::from_secs(30 * 60);
+/// The same of a sweep in its full length, on a machine that is busy.
+const STEP_FULL_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// Time between TERM and KILL, and behind KILL.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether a step that says nothing any more has ended.
@@ -98,7 +101,9 @@ impl<'o> Steps<'o> {
 
     /// Runs one step and passes its output on. A step that counts no tests counts as one.
     pub(super) fn run(&mut self, name: &str, command: &mut Command) -> Result<()> {
-        self.run_within((STEP_MAX, GRACE), name, command)
+        let is_full = command.get_envs().any(|(name, value)| name == FULL && value.is_some());
+        let limit = if is_full { STEP_FULL_MAX } else { STEP_MAX };
+        self.run_within((limit, GRACE), name, command)
     }
 
     fn run_within(&mut self, (limit, grace): (Duration, Duration), name: &str, command: &mut Command) -> Result<()> {

@@ -29,6 +29,7 @@ const NOT_ON_POSTGRES: &[&str] = &[
     "over_network",
     "over_sockets",
     "progress",
+    "restores_over_network",
     "several_keys",
 ];
 

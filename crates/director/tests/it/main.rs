@@ -24,6 +24,7 @@ mod policies;
 mod progress;
 mod remembered;
 mod repair;
+mod restores_over_network;
 mod retention_lock;
 mod several_drives;
 mod several_jobs;
