@@ -8,6 +8,8 @@
 //! A stream is not trusted, whoever wrote it:
 //! - Nothing is written outside the target. Paths that could lead out are refused; what is left is opened beneath the
 //!   target's descriptor and never through a symbolic link, also one that the stream itself made a moment ago.
+//! - A hard link is made only to what this restore has written or found unchanged, never to a file that merely stands
+//!   where the link's own should.
 //! - Nothing existing is opened for writing. A file is made exclusively, or under a temporary name that replaces the
 //!   old one in a rename, so that a name that is a link elsewhere is replaced and not followed.
 //! - Device nodes, setuid bits, capabilities and owners appear only where [`ExtractOptions`] says so.
@@ -61,6 +63,6 @@ pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamErr
 pub use options::{DeviceNodes, Durability, ExtractOptions, MemberChoice, Overwrite, Owners};
 pub use path::stripped;
 pub use report::{
-    DamagedFile, ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, MemberDone, MemberOutcome,
+    DamagedFile, ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, Likeness, MemberDone, MemberOutcome,
 };
 pub use target::RestoreTarget;

@@ -1,5 +1,7 @@
 //! What waits for the end: hard links, then directory metadata.
 
+use std::collections::HashSet;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -9,13 +11,17 @@ use rustix::fs::{AtFlags, OFlags, fstat, linkat, statat, syncfs};
 use rustix::io::Errno;
 
 use super::directories::{DirectoryCache, Missing};
+use super::existing::mtime_ns;
 use super::journal::Journal;
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
-use super::options::Durability;
+use super::options::{Durability, Overwrite};
 use super::path::{depth, split};
 use super::placement::{Placed, place};
-use super::report::{ExtractError, ExtractProblemKind, ExtractReport, Failure, MemberOutcome, count};
+use super::report::{ExtractError, ExtractProblemKind, ExtractReport, Failure, Likeness, MemberOutcome, count};
 use super::target::RestoreTarget;
+
+/// Into how many parts links and what they may be made to are sorted: of so many parts one is in memory at a time.
+const LINK_LANES: u64 = 64;
 
 impl RestoreTarget {
     /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories
@@ -28,7 +34,7 @@ impl RestoreTarget {
             let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *journal, Journal::new(0))
         };
-        make_links(&self, take(&self.links))?;
+        make_links(&self, take(&self.links), take(&self.linkable))?;
         set_directories(&self, take(&self.directories))?;
         if self.options().durability == Durability::Synced {
             let synced = self.root().resolver.open(self.root().fd.as_fd(), b".", OFlags::RDONLY).and_then(syncfs);
@@ -37,8 +43,17 @@ impl RestoreTarget {
         Ok(self.into_tally().report())
     }
 
-    pub(super) fn defer_link(&self, path: &[u8], link: &[u8]) -> Result<(), Failure> {
-        self.defer(&self.links, 0, &encode_link(path, link))
+    pub(super) fn defer_link(&self, path: &[u8], link: &[u8], mtime_ns: i128) -> Result<(), Failure> {
+        self.defer(&self.links, link_lane(self.root().mark(link)), &encode_link(path, link, mtime_ns))
+    }
+
+    /// Notes that a hard link may be made to what is at a path: it is what was backed up.
+    pub(super) fn may_be_linked(&self, path: &[u8]) -> Result<(), Failure> {
+        if self.is_new() {
+            return Ok(());
+        }
+        let mark = self.root().mark(path);
+        self.defer(&self.linkable, link_lane(mark), &mark.to_le_bytes())
     }
 
     pub(super) fn defer_directory(&self, path: &[u8], member: &DecodedMember) -> Result<(), Failure> {
@@ -52,29 +67,54 @@ impl RestoreTarget {
     }
 }
 
-/// Makes the hard links of a journal.
-fn make_links(target: &RestoreTarget, mut links: Journal) -> Result<(), ExtractError> {
+fn link_lane(mark: u64) -> usize {
+    (mark % LINK_LANES) as usize
+}
+
+/// Makes the hard links of a journal, to what another one says.
+fn make_links(target: &RestoreTarget, mut links: Journal, mut linkable: Journal) -> Result<(), ExtractError> {
     let mut directories = DirectoryCache::new();
-    while let Some(record) = target.journal_result(links.take())? {
-        let mut fields = Fields(&record);
-        let mut member = DecodedMember::new();
-        member.kind = EntryKind::HardLink;
-        (member.path, member.link) = (fields.bytes(), fields.bytes());
-        match make_link(target, &mut directories, &member) {
-            Ok(MemberOutcome::Written) => count(&target.tally().hard_links, 1),
-            Ok(MemberOutcome::Kept) => count(&target.tally().kept, 1),
-            Ok(_) => count(&target.tally().unchanged, 1),
-            Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
-            Err(Failure::Fatal(error)) => return Err(error),
+    for lane in (0..LINK_LANES).map(link_lane) {
+        let mut marks = None;
+        while let Some(record) = target.journal_result(links.take_of(lane))? {
+            let marks = match &mut marks {
+                Some(marks) => marks,
+                None => marks.insert(target.journal_result(marks_of(&mut linkable, lane))?),
+            };
+            let mut fields = Fields(&record);
+            let mut member = DecodedMember::new();
+            member.kind = EntryKind::HardLink;
+            (member.path, member.link) = (fields.bytes(), fields.bytes());
+            member.mtime_ns = i128::from_le_bytes(fields.array());
+            let is_known = target.is_new() || marks.contains(&target.root().mark(&member.link));
+            let file = if is_known { Likeness::Same } else { Likeness::Other };
+            match make_link(target, &mut directories, &member, file) {
+                Ok(MemberOutcome::Written) => count(&target.tally().hard_links, 1),
+                Ok(MemberOutcome::Kept(_)) => count(&target.tally().kept, 1),
+                Ok(_) => count(&target.tally().unchanged, 1),
+                Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
+                Err(Failure::Fatal(error)) => return Err(error),
+            }
         }
     }
     Ok(())
 }
 
+/// What stands for the paths of a lane.
+fn marks_of(linkable: &mut Journal, lane: usize) -> io::Result<HashSet<u64>> {
+    let mut marks = HashSet::new();
+    while let Some(record) = linkable.take_of(lane)? {
+        marks.insert(u64::from_le_bytes(Fields(&record).array()));
+    }
+    Ok(marks)
+}
+
+/// Makes a link to a file that is what was backed up, or may be something else.
 fn make_link(
     target: &RestoreTarget,
     directories: &mut DirectoryCache,
     member: &DecodedMember,
+    is_file: Likeness,
 ) -> Result<MemberOutcome, Failure> {
     let failure = |errno| Failure::system(&member.path, "link it", 0, errno);
     let missing_file = || {
@@ -89,22 +129,40 @@ fn make_link(
     };
     let (parent, name) = split(&member.path);
     let new = directories.get(target.root(), parent, Missing::Make).map_err(failure)?;
-    let inode = |directory, name: &[u8]| {
-        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino))
-    };
-    let file = inode(old.fd(), old_name).map_err(|errno| match errno {
+    let stat = |directory, name: &[u8]| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    let file = stat(old.fd(), old_name).map_err(|errno| match errno {
         Errno::NOENT => missing_file(),
         errno => failure(errno),
     })?;
-    if inode(new.fd(), name) == Ok(file) {
+    let existing = stat(new.fd(), name).ok();
+    if existing.is_some_and(|existing| (existing.st_dev, existing.st_ino) == (file.st_dev, file.st_ino)) {
         return Ok(MemberOutcome::Unchanged);
+    }
+    let stays = existing.is_some() && target.options().overwrite == Overwrite::Never;
+    if is_file == Likeness::Other && !stays {
+        return Err(foreign_file(&member.link));
     }
     // Without AT_SYMLINK_FOLLOW a link to a symbolic link is one more name of that link, not of what it points to.
     let link = |name: &[u8]| linkat(old.fd(), old_name, new.fd(), name, AtFlags::empty());
     match place(target, new.fd(), name, &member.path, member, link)? {
         Placed::New((), placement) => placement.commit().map(|()| MemberOutcome::Written).map_err(failure),
+        // A link has no size of its own.
+        Placed::Existing(MemberOutcome::Kept(_)) => {
+            let is_same = existing.is_some_and(|existing| mtime_ns(&existing) == member.mtime_ns);
+            Ok(MemberOutcome::Kept(if is_same { Likeness::Same } else { Likeness::Other }))
+        }
         Placed::Existing(outcome) => Ok(outcome),
     }
+}
+
+/// A link whose file was there before, or could not be restored.
+fn foreign_file(link: &[u8]) -> Failure {
+    let file = String::from_utf8_lossy(link);
+    let reason = format!(
+        "it is a hard link, and what is there as {file} was not restored and may be another file; no link to that was \
+         made. Restore this path alone, or both with --overwrite always"
+    );
+    Failure::Member(ExtractProblemKind::LinkTarget, reason)
 }
 
 /// Sets the metadata of the directories of a journal whose lanes are their depths.
@@ -133,10 +191,11 @@ fn set_directory(target: &RestoreTarget, member: &DecodedMember) -> Result<(), F
 }
 
 /// A hard link's record.
-fn encode_link(path: &[u8], link: &[u8]) -> Vec<u8> {
-    let mut record = Vec::with_capacity(path.len() + link.len() + 8);
+fn encode_link(path: &[u8], link: &[u8], mtime_ns: i128) -> Vec<u8> {
+    let mut record = Vec::with_capacity(path.len() + link.len() + 24);
     put(&mut record, path);
     put(&mut record, link);
+    record.extend_from_slice(&mtime_ns.to_le_bytes());
     record
 }
 

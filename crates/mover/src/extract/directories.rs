@@ -68,6 +68,11 @@ impl Root {
         }
     }
 
+    /// What stands for a path in the memory of this restore; whoever wrote a stream cannot foresee it.
+    pub(super) fn mark(&self, path: &[u8]) -> u64 {
+        self.hash.hash_one(path)
+    }
+
     /// Sixty-four bits that differ for each number and cannot be foreseen by whoever wrote a stream.
     pub(super) fn random(&self, number: u64) -> u64 {
         self.hash.hash_one(number)

@@ -35,12 +35,16 @@ impl KnownFile {
 
     /// Whether what exists is a file of the same size and time, and finished.
     pub(super) fn is_same(&self, existing: &Stat) -> bool {
-        let mtime_ns = i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec);
         FileType::from_raw_mode(existing.st_mode) == FileType::RegularFile
             && !self.is_unfinished(existing)
             && existing.st_size.cast_unsigned() == self.size
-            && mtime_ns == self.mtime_ns
+            && mtime_ns(existing) == self.mtime_ns
     }
+}
+
+/// When what exists was modified, nanoseconds since 1970.
+pub(super) fn mtime_ns(existing: &Stat) -> i128 {
+    i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec)
 }
 
 /// A directory that is restored to, as it is before the restore.

@@ -18,7 +18,9 @@ use super::metadata::{self, Handle, InheritedAcl, MadeAs, descriptor_path};
 use super::options::{DeviceNodes, MemberChoice, Overwrite};
 use super::path::{checked, split};
 use super::placement::{Placed, place};
-use super::report::{DamagedFile, ExtractError, ExtractProblemKind, Failure, MemberDone, MemberOutcome, count};
+use super::report::{
+    DamagedFile, ExtractError, ExtractProblemKind, Failure, Likeness, MemberDone, MemberOutcome, count,
+};
 use super::target::RestoreTarget;
 
 /// Writes members below a [`RestoreTarget`]. One a thread; it keeps directories open between members and streams.
@@ -131,7 +133,7 @@ impl<'t> Extractor<'t> {
                 if path.is_empty() || link.is_empty() {
                     return Err(not_the_target());
                 }
-                self.target.defer_link(path, link)?;
+                self.target.defer_link(path, link, member.mtime_ns)?;
                 return Ok(Done::without_content(MemberOutcome::Deferred));
             }
             _ => {}
@@ -143,16 +145,20 @@ impl<'t> Extractor<'t> {
         let directory = self.directories.get(self.target.root(), parent, Missing::Make);
         let directory = directory.map_err(|errno| Failure::system(path, "make its directory", member.size, errno))?;
         let at = Place { target: self.target, directory: &directory, name, path };
-        match member.kind {
-            EntryKind::File => at.file(member, content),
-            EntryKind::Symlink => at.symlink(member),
-            EntryKind::Fifo => at.node(member, FileType::Fifo),
-            EntryKind::CharDevice => at.device(member, FileType::CharacterDevice),
-            EntryKind::BlockDevice => at.device(member, FileType::BlockDevice),
+        let done = match member.kind {
+            EntryKind::File => at.file(member, content)?,
+            EntryKind::Symlink => at.symlink(member)?,
+            EntryKind::Fifo => at.node(member, FileType::Fifo)?,
+            EntryKind::CharDevice => at.device(member, FileType::CharacterDevice)?,
+            EntryKind::BlockDevice => at.device(member, FileType::BlockDevice)?,
             EntryKind::Directory | EntryKind::HardLink | EntryKind::Deleted => {
-                Ok(Done::without_content(MemberOutcome::NotWanted))
+                Done::without_content(MemberOutcome::NotWanted)
             }
+        };
+        if let MemberOutcome::Written | MemberOutcome::Unchanged | MemberOutcome::Kept(Likeness::Same) = done.outcome {
+            self.target.may_be_linked(path)?;
         }
+        Ok(done)
     }
 
     fn directory(&mut self, path: &[u8], member: &DecodedMember) -> Result<Done, Failure> {
@@ -186,7 +192,7 @@ impl<'t> Extractor<'t> {
             };
         }
         if !made && !target.root().claim(path) && overwrite == Overwrite::Never {
-            return Ok(Done::without_content(MemberOutcome::Kept));
+            return Ok(Done::without_content(MemberOutcome::Kept(Likeness::Same)));
         }
         if !made {
             self.open_to_owner(path);
@@ -210,7 +216,7 @@ impl<'t> Extractor<'t> {
     fn count(&self, kind: EntryKind, done: &Done) {
         let tally = self.target.tally();
         match (done.outcome, kind) {
-            (MemberOutcome::Kept, _) => count(&tally.kept, 1),
+            (MemberOutcome::Kept(_), _) => count(&tally.kept, 1),
             (MemberOutcome::Unchanged, _) => count(&tally.unchanged, 1),
             (MemberOutcome::Written, EntryKind::File) => {
                 count(&tally.files, 1);

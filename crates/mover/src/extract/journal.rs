@@ -1,12 +1,13 @@
 //! Records that wait for the end of the restore, in bounded memory.
 //!
 //! Directory metadata and hard links can only be set once everything else is there, and nothing bounds how many there
-//! are. Records collect in memory; whenever they pass a budget they are moved to a file without a name in the target,
-//! which disappears with the process whatever happens to it.
+//! are, nor the files that links may be made to. Records collect in memory; whenever they pass a budget they are moved
+//! to a file without a name in the target, which disappears with the process whatever happens to it.
 //!
 //! Records come back in the order of their *lane*, highest first, and within a lane in the order they were put.
 //! Directories use their depth as lane, so that children are done before their parents; what that costs in memory is 16
-//! bytes a lane. Each record begins with the place of the next one of its lane, filled in when that one is put:
+//! bytes a lane. Links and what they may be made to use the same lanes, so that a part of both is compared at a time.
+//! Each record begins with the place of the next one of its lane, filled in when that one is put:
 //! ```text
 //! u64 place of the next record of the lane, or none | u32 length | record
 //! ```
@@ -67,8 +68,13 @@ impl Journal {
         while self.lanes.last().is_some_and(|&(first, _)| first == NONE) {
             self.lanes.pop();
         }
-        let Some((first, _)) = self.lanes.last_mut() else { return Ok(None) };
-        let place = *first;
+        let Some(highest) = self.lanes.len().checked_sub(1) else { return Ok(None) };
+        self.take_of(highest)
+    }
+
+    /// The next record of a lane.
+    pub(super) fn take_of(&mut self, lane: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some(&(place, _)) = self.lanes.get(lane).filter(|(first, _)| *first != NONE) else { return Ok(None) };
         let mut head = [0; HEAD_LEN];
         self.read_at(place, &mut head)?;
         let (next, len) = head.split_at(8);
@@ -79,7 +85,7 @@ impl Journal {
         bytes.copy_from_slice(len);
         let mut record = vec![0; u32::from_le_bytes(bytes) as usize];
         self.read_at(place + HEAD_LEN as u64, &mut record)?;
-        if let Some((first, _)) = self.lanes.last_mut() {
+        if let Some((first, _)) = self.lanes.get_mut(lane) {
             *first = next;
         }
         Ok(Some(record))

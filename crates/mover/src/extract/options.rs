@@ -56,7 +56,8 @@ pub struct ExtractOptions {
     pub durability: Durability,
     /// Leading components that are taken from each path.
     pub strip: usize,
-    /// Memory for what waits for the end, directory metadata and hard links; beyond it a file in the target is used.
+    /// Memory for what waits for the end, directory metadata, hard links and what these may be made to; beyond it a
+    /// file in the target is used.
     pub deferred_bytes_max: usize,
 }
 

@@ -11,7 +11,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, RenameFlags, Stat, readlinkat, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, RenameFlags, Stat, makedev, readlinkat, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use capstan_format::EntryKind;
@@ -19,7 +21,7 @@ use capstan_format::pax::DecodedMember;
 
 use super::existing::KnownFile;
 use super::options::Overwrite;
-use super::report::{ExtractProblemKind, Failure, MemberOutcome};
+use super::report::{ExtractProblemKind, Failure, Likeness, MemberOutcome};
 use super::target::RestoreTarget;
 
 /// How often a temporary name that is taken is drawn anew.
@@ -128,7 +130,7 @@ fn existing_stays(
     let overwrite = target.options().overwrite;
     if kind == FileType::Directory {
         if overwrite == Overwrite::Never {
-            return Ok(Some(MemberOutcome::Kept));
+            return Ok(Some(MemberOutcome::Kept(Likeness::Other)));
         }
         let reason = "a directory of this name exists and is not replaced. Remove it, or restore to another directory";
         return Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()));
@@ -141,16 +143,27 @@ fn existing_stays(
                           --overwrite changed";
             Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()))
         }
-        Overwrite::Never => Ok(Some(MemberOutcome::Kept)),
-        Overwrite::Changed => {
-            let same = match (member.kind, kind) {
-                (EntryKind::File, _) => known.is_same(existing),
-                (EntryKind::Symlink, FileType::Symlink) => {
-                    readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)
-                }
-                _ => false,
+        Overwrite::Never => {
+            let is_device = existing.st_rdev == makedev(member.device_major, member.device_minor);
+            let is_same = match (member.kind, kind) {
+                (EntryKind::Fifo, FileType::Fifo) => true,
+                (EntryKind::CharDevice, FileType::CharacterDevice)
+                | (EntryKind::BlockDevice, FileType::BlockDevice) => is_device,
+                _ => is_same(directory, name, member, existing),
             };
-            Ok(same.then_some(MemberOutcome::Unchanged))
+            Ok(Some(MemberOutcome::Kept(if is_same { Likeness::Same } else { Likeness::Other })))
         }
+        Overwrite::Changed => Ok(is_same(directory, name, member, existing).then_some(MemberOutcome::Unchanged)),
+    }
+}
+
+/// Whether what exists is a file of the same size and time, or a link to the same place.
+fn is_same(directory: BorrowedFd<'_>, name: &[u8], member: &DecodedMember, existing: &Stat) -> bool {
+    match (member.kind, FileType::from_raw_mode(existing.st_mode)) {
+        (EntryKind::File, _) => KnownFile::of(member).is_same(existing),
+        (EntryKind::Symlink, FileType::Symlink) => {
+            readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)
+        }
+        _ => false,
     }
 }

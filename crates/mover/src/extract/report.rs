@@ -28,13 +28,22 @@ pub enum MemberOutcome {
     /// Left for [`super::RestoreTarget::finish`]: a hard link, which needs its file first.
     Deferred,
     /// Something of that name exists and was to be left alone.
-    Kept,
+    Kept(Likeness),
     /// The file exists with the same size and modification time.
     Unchanged,
     /// The caller did not want it.
     NotWanted,
     /// It is not there; a [`ExtractProblem`] says why.
     Failed,
+}
+
+/// Whether what exists is what was backed up, as far as its kind, size and time tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Likeness {
+    /// It is.
+    Same,
+    /// It is something else.
+    Other,
 }
 
 /// What became of a file of which a part is missing.
@@ -77,7 +86,7 @@ pub enum ExtractProblemKind {
     NotWritten,
     /// It is there, but owner, mode, times, attributes or access control list are not all as they were.
     Metadata,
-    /// A hard link's file is not there.
+    /// A hard link's file is not there, or what is there is not known to be it.
     LinkTarget,
     /// A device node, which was not asked for.
     Device,

@@ -18,7 +18,7 @@ use super::report::{ExtractError, Tally};
 
 /// A directory that is restored to. Made once, used by one [`Extractor`](super::Extractor) a thread, finished once.
 ///
-/// Locks: each of the three mutexes inside is held for one operation and never together with another.
+/// Locks: each of the four mutexes inside is held for one operation and never together with another.
 #[derive(Debug)]
 pub struct RestoreTarget {
     root: Root,
@@ -26,8 +26,11 @@ pub struct RestoreTarget {
     tally: Tally,
     temporary: AtomicU64,
     keeps_damaged: AtomicBool,
+    is_new: bool,
     /// Hard links, which are made last.
     pub(super) links: Mutex<Journal>,
+    /// What links may be made to, in the lanes of the links to it.
+    pub(super) linkable: Mutex<Journal>,
     /// Directories, whose metadata are set last.
     pub(super) directories: Mutex<Journal>,
 }
@@ -43,24 +46,25 @@ impl RestoreTarget {
             action,
             source,
         };
-        let mut made = false;
+        let mut is_new = false;
         let opened = match openat(CWD, directory, DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT) => {
                 let builder = DirBuilder::new().mode(0o700).recursive(true).create(directory);
                 builder.map_err(|error| failed("make the directory", error))?;
-                made = true;
+                is_new = true;
                 openat(CWD, directory, DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             }
             opened => opened,
         };
         let root = Root::new(opened.map_err(|errno| failed("open the directory", errno.into()))?);
-        if made {
+        if is_new {
             root.made_implicitly(b"");
         }
-        let journal = || Mutex::new(Journal::new(options.deferred_bytes_max / 2));
-        let (links, directories) = (journal(), journal());
+        let journal = |part: usize| Mutex::new(Journal::new(options.deferred_bytes_max / part));
+        let (links, linkable, directories) = (journal(4), journal(4), journal(2));
         let (temporary, keeps_damaged) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Self { root, tally: Tally::default(), temporary, keeps_damaged, links, directories, options })
+        let tally = Tally::default();
+        Ok(Self { root, tally, temporary, keeps_damaged, is_new, links, linkable, directories, options })
     }
 
     /// From now on, what can be read of a file is written, under [`super::damaged_name`] of its own, where a part of
@@ -84,6 +88,11 @@ impl RestoreTarget {
 
     pub(super) fn fatal(&self, action: &'static str, source: io::Error) -> ExtractError {
         ExtractError::Target { path: b".".to_vec(), action, source }
+    }
+
+    /// Whether it was made for this restore, and is closed to others: nobody else's file is in it.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// A name that nothing has, for what is not finished.

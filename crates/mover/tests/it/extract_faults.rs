@@ -298,6 +298,44 @@ fn a_file_that_is_replaced_stays_whole_until_the_new_one_is() {
     assert_eq!(content, [("file".to_owned(), b"old and whole".to_vec())]);
 }
 
+/// Another user's file stood where a link's own file should, and stayed: the link was made to it, and showed what that
+/// user had written as if it had been backed up.
+#[test]
+fn a_hard_link_is_never_made_to_a_file_that_was_there() {
+    let stream = [file("a", b"orig"), member("b", EntryKind::HardLink, 0o644, 0, "a", b"")].concat();
+    let other = || {
+        let to = tempfile::tempdir().unwrap();
+        fs::write(to.path().join("a"), b"of another user").unwrap();
+        to
+    };
+    let to = other();
+    let report = extract(&stream, to.path(), ExtractOptions::default()).unwrap();
+    let problems: Vec<_> = report.problems.iter().map(|problem| (problem.kind, &problem.path[..])).collect();
+    assert_eq!(problems, [(ExtractProblemKind::LinkTarget, &b"b"[..])]);
+    assert!(!to.path().join("b").exists() && report.kept == 1, "{report:?}");
+
+    // The file fails halfway, so that the older one stays; the link comes over another connection.
+    let (to, options) = (other(), ExtractOptions { overwrite: Overwrite::Changed, ..ExtractOptions::default() });
+    let target = RestoreTarget::new(to.path(), options).unwrap();
+    let mut extractor = target.extractor();
+    let content = stream.windows(4).position(|window| window == b"orig").unwrap();
+    let mut take = |_: &[u8]| MemberChoice::Take;
+    extractor.extract(&mut FailsAt(&stream[..content]), &mut take, &mut |_| ()).unwrap_err();
+    extractor.extract(&mut &stream[content + 512..], &mut take, &mut |_| ()).unwrap();
+    let report = target.finish().unwrap();
+    assert_eq!((report.hard_links, report.problems.len()), (0, 1), "{report:?}");
+    assert!(!to.path().join("b").exists());
+
+    // What is the same by size and time may be linked to, though it is left as it is.
+    let to = tempfile::tempdir().unwrap();
+    extract(&stream, to.path(), ExtractOptions::default()).unwrap();
+    fs::remove_file(to.path().join("b")).unwrap();
+    let report = extract(&stream, to.path(), ExtractOptions::default()).unwrap();
+    assert_eq!((report.hard_links, report.problems), (1, vec![]));
+    let inode = |name: &str| fs::metadata(to.path().join(name)).unwrap().ino();
+    assert_eq!(inode("a"), inode("b"));
+}
+
 /// A directory on the way is exchanged for a link out of the target, over and over, by another thread.
 #[test]
 fn another_process_that_exchanges_a_directory_for_a_link_gains_nothing() {
