@@ -14,6 +14,7 @@ mod care;
 mod cat;
 mod catch_up;
 mod chains;
+mod chosen;
 mod claims;
 mod clock;
 mod config;

@@ -6,11 +6,12 @@ use std::ops::Range;
 use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
-use capstan_mover::extract::ExistingFiles;
+use capstan_mover::extract::{ExistingFiles, Selection};
 use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
 
 use crate::DirectorError;
 use crate::chains::Chains;
+use crate::chosen::put_together;
 use crate::path_filter::PathFilter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::select::{Located, Place, WhichCopy};
@@ -41,6 +42,8 @@ pub struct RestorePlan {
     pub(crate) wanted: Wanted,
     pub(crate) reads: ReadPlan,
     pub(crate) entries: Vec<StateEntry>,
+    /// Under which names of theirs files come back, and what only leads to what was asked for.
+    pub(crate) selection: Selection,
     /// What was standard input: each is one file, whatever number of members it has in the stream.
     pub(crate) streams: Vec<StateEntry>,
     /// Volumes in mount order.
@@ -136,14 +139,14 @@ impl Site {
         filter: &PathFilter,
         existing: Option<&mut ExistingFiles>,
     ) -> Result<RestorePlan, DirectorError> {
-        let mut entries: Vec<StateEntry> = Vec::new();
+        let mut chosen = Vec::new();
         let mut objects = Vec::new();
         let mut interrupted = false;
         let mut broken = Vec::new();
         {
             let catalog = locked(&self.catalog);
             for place in places {
-                entries.extend(self.entries_of(&catalog, place, filter)?);
+                chosen.push(self.entries_of(&catalog, place, filter)?);
                 let (chain, fault) = catalog.chain_as_far(place.object)?;
                 broken.extend(fault.map(|fault| (place.object, broken_in_words(&fault))));
                 for object in chain {
@@ -154,6 +157,7 @@ impl Site {
                 }
             }
         }
+        let (mut entries, selection) = put_together(chosen);
         entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
         // One that was asked for here and is a way to something there is one member all the same.
         let member = |entry: &StateEntry| (entry.object, entry.entry.connection, entry.entry.offset);
@@ -167,9 +171,10 @@ impl Site {
         }
         let there = match existing {
             Some(existing) => {
-                let mut is_there =
-                    are_there(&entries, &mut |files| Ok(files.iter().map(|file| existing.has(file)).collect()))?
-                        .into_iter();
+                let mut is_there = are_there(&entries, &selection, &mut |files| {
+                    Ok(files.iter().map(|file| existing.has(file)).collect())
+                })?
+                .into_iter();
                 entries.extract_if(.., |_| is_there.next() == Some(true)).collect()
             }
             None => Vec::new(),
@@ -187,6 +192,7 @@ impl Site {
         };
         let mut plan = self.plan_among(entries, objects, interrupted, WhichCopy::Any, &present)?;
         (plan.there, plan.not_asked, plan.broken) = (there, not_asked, broken);
+        plan.selection = selection;
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         // What was standard input is read by itself, each after the rest.
@@ -226,7 +232,7 @@ impl Site {
         plan: &RestorePlan,
         looks: &mut LooksForFiles<'_>,
     ) -> Result<Option<RestorePlan>, DirectorError> {
-        let is_there = are_there(&plan.entries, looks)?;
+        let is_there = are_there(&plan.entries, &plan.selection, looks)?;
         if !is_there.contains(&true) {
             return Ok(None);
         }
@@ -237,7 +243,7 @@ impl Site {
         let mut without = self.plan(left, plan.objects.clone(), plan.interrupted, WhichCopy::Any)?;
         (without.there, without.streams) = (there, plan.streams.clone());
         (without.unknown, without.broken) = (plan.unknown.clone(), plan.broken.clone());
-        without.keep_damaged = plan.keep_damaged;
+        (without.keep_damaged, without.selection) = (plan.keep_damaged, plan.selection.clone());
         Ok(Some(without))
     }
 
@@ -295,6 +301,7 @@ impl Site {
             wanted,
             reads,
             entries,
+            selection: Selection::default(),
             streams: Vec::new(),
             there: Vec::new(),
             unknown: Vec::new(),
@@ -395,9 +402,18 @@ type LooksForFiles<'a> = dyn FnMut(&[&FileEntry]) -> Result<Vec<bool>, DirectorE
 
 /// Of which entries nothing need be read, because they are there already. A hard link needs the file that it names, and
 /// what comes back in part or in an older version is said of each path.
-fn are_there(entries: &[StateEntry], looks: &mut LooksForFiles<'_>) -> Result<Vec<bool>, DirectorError> {
+fn are_there(
+    entries: &[StateEntry],
+    selection: &Selection,
+    looks: &mut LooksForFiles<'_>,
+) -> Result<Vec<bool>, DirectorError> {
     let mut needed: HashSet<Vec<u8>> = HashSet::new();
-    needed.extend(entries.iter().filter(|of| of.entry.kind == EntryKind::HardLink).map(|of| of.entry.link.clone()));
+    let links = entries.iter().filter(|of| of.entry.kind == EntryKind::HardLink);
+    let file_of = |link: &StateEntry| {
+        let path = &link.entry.link;
+        selection.name_of(link.object, path).map_or_else(|| path.clone(), <[u8]>::to_vec)
+    };
+    needed.extend(links.map(file_of));
     // One path of two objects: the last of them decides.
     let doubled = entries.windows(2).filter(|pair| pair[0].entry.path == pair[1].entry.path);
     needed.extend(doubled.map(|pair| pair[0].entry.path.clone()));

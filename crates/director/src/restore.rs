@@ -158,6 +158,7 @@ impl Site {
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
+        target.select(plan.selection.clone());
         let restored = self.restore_below(plan, &target, watch);
         // However it ends, what was written gets what is set at last: links, and what directories had.
         let finished = target.finish().map_err(DirectorError::Extract);
@@ -227,7 +228,8 @@ impl Site {
         out_of_reach.extend(&report.out_of_reach);
         let mut present = self.present()?;
         present.retain(|volser| !out_of_reach.contains(volser));
-        let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
+        let mut again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
+        again.selection = plan.selection.clone();
         // What no other volume has was just read, and its drive has tried for long.
         let is_damaged = |volser: &Volser| report.lost.iter().any(|lost| lost.of_medium && lost.volser == *volser);
         let is_vain = what == Again::Whole
@@ -337,7 +339,7 @@ impl Site {
             return Err(SourceError::Mover { reason: failed.reason.clone() }.into());
         }
         // With nothing more to come, the client finishes what it has written.
-        let (last, extract) = client.restore(&plan.wanted, Vec::new(), watch, RestorePart::Last)?;
+        let (last, extract) = client.restore((&plan.wanted, &plan.selection), Vec::new(), watch, RestorePart::Last)?;
         if let Some(fatal) = last.fatal {
             return Err(DirectorError::Extract(fatal));
         }
@@ -505,7 +507,7 @@ fn read_to_client(
     let plans = share_out(&plan.wanted, routes.plans(&plan.wanted, &reads), host);
     let shares = plans.into_iter().enumerate().map(share).collect();
     let part = if what == Again::Damaged { RestorePart::Damaged } else { RestorePart::Whole };
-    let (mut streams, _) = client.restore(&plan.wanted, shares, watch, part)?;
+    let (mut streams, _) = client.restore((&plan.wanted, &plan.selection), shares, watch, part)?;
     let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
     streams.fail(&plan.wanted, torn, reason);
     Ok(streams)

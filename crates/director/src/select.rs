@@ -10,6 +10,7 @@ use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream
 
 use crate::DirectorError;
 use crate::chains::Chains;
+use crate::chosen::Chosen;
 use crate::damage::BadPlaces;
 use crate::path_filter::PathFilter;
 use crate::paths::{ends_above, index_path};
@@ -98,16 +99,16 @@ impl Site {
     }
 
     /// The entries of a place in the state at its object that pass a filter, with the directories above whatever comes
-    /// back.
+    /// back, and the files of which further names alone do.
     pub(crate) fn entries_of(
         &self,
         catalog: &Catalog,
         place: &Place,
         filter: &PathFilter,
-    ) -> Result<Vec<StateEntry>, DirectorError> {
+    ) -> Result<Chosen, DirectorError> {
         let (state, _) = catalog.state_as_far(place.object)?;
         if place.paths.is_empty() && filter.is_empty() {
-            return Ok(state.iter().collect::<Result<_, _>>()?);
+            return Ok(Chosen::all(state.iter().collect::<Result<_, _>>()?));
         }
         let source = catalog.object(place.object)?.map(|object| object.source).unwrap_or_default();
         let mut found = entries_at(&state, place, &source)?;
@@ -118,25 +119,24 @@ impl Site {
                 return Err(DirectorError::NothingChosen { object: place.object.to_string() });
             }
         }
-        // The file behind another name of it is needed, whether or not it was named.
+        // The file behind another name of it is needed, though not by its own name if that was not asked for.
         let links: BTreeSet<_> =
             found.values().filter(|e| e.entry.kind == EntryKind::HardLink).map(|e| e.entry.link.clone()).collect();
-        let mut directories: BTreeSet<Vec<u8>> = match filter.is_empty() {
+        let directories: BTreeSet<Vec<u8>> = match filter.is_empty() {
             true => place.paths.iter().flat_map(|path| directories_above(path)).collect(),
             false => found.keys().flat_map(|path| directories_above(path)).collect(),
         };
-        for target in links {
-            if let (false, Some(entry)) = (found.contains_key(&target), state.get(&target)?) {
-                directories.extend(directories_above(&target));
-                found.insert(target, entry);
-            }
+        let (mut unnamed, mut ways) = (Vec::new(), HashSet::new());
+        for target in links.into_iter().filter(|target| !found.contains_key(target)) {
+            unnamed.extend(state.get(&target)?);
         }
         for directory in directories {
             if let (false, Some(above)) = (found.contains_key(&directory), state.get(&directory)?) {
-                found.insert(directory, as_a_way(above));
+                found.insert(directory.clone(), as_a_way(above));
+                ways.insert(directory);
             }
         }
-        Ok(found.into_values().collect())
+        Ok(Chosen { entries: found.into_values().collect(), unnamed, ways })
     }
 
     /// Where entries stand: what a read plan is made of.

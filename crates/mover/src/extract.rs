@@ -55,6 +55,7 @@ mod options;
 mod path;
 mod placement;
 mod report;
+mod selection;
 mod target;
 
 pub use existing::ExistingFiles;
@@ -65,4 +66,5 @@ pub use path::stripped;
 pub use report::{
     DamagedFile, ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, Likeness, MemberDone, MemberOutcome,
 };
+pub use selection::Selection;
 pub use target::RestoreTarget;

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
 use crate::damage::FailedMember;
-use crate::extract::{
-    DamagedFile, ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
-};
+use crate::extract::{DamagedFile, ExtractError, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError};
 use crate::feed::{
     DrivesWay, InLibrary, ReadReport, ToRead, VerifiedElsewhere, VerifyCounters, VolumeAccess, parts_of, read_streams,
 };
@@ -201,10 +199,8 @@ pub(crate) fn restore_stream(
                 verdicts.note(stream, member.offset, (words, file == DamagedFile::Kept));
             }
         };
-        let mut choose = |path: &[u8]| match target.strip() {
-            0 => MemberChoice::Take,
-            strip => stripped(path, strip).map_or(MemberChoice::Skip, MemberChoice::TakeAs),
-        };
+        let object = reader.object();
+        let mut choose = |path: &[u8]| target.choice(object, path);
         let mut bytes = Counted::new(reader.range(range), watch);
         let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);
         match extracted {

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-use capstan_format::{BLOCK_HEADER_LEN, Compression};
+use capstan_format::{BLOCK_HEADER_LEN, Compression, ObjectId};
 
 use crate::damage::MissingBytes;
 use crate::pool::Buffer;
@@ -57,6 +57,11 @@ impl<'a> StreamReader<'a> {
     pub(crate) fn new(plan: &'a WantedStream, gaps: Vec<Gap>, pieces: Receiver<Piece>, room: &'a mut Room) -> Self {
         room.plain.clear();
         Self { plan, pieces, room, stored: None, plain_offset: 0, gaps }
+    }
+
+    /// Whose stream it is.
+    pub fn object(&self) -> ObjectId {
+        self.plan.object
     }
 
     /// The members that are wanted, in order.
@@ -148,7 +153,6 @@ impl Read for RangeBytes<'_, '_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use capstan_format::ObjectId;
 
     use super::*;
     use crate::pool::BlockPool;

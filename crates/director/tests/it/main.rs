@@ -26,6 +26,7 @@ mod remembered;
 mod repair;
 mod restores_over_network;
 mod retention_lock;
+mod selection;
 mod several_drives;
 mod several_jobs;
 mod several_keys;

@@ -30,6 +30,15 @@ pub struct Extractor<'t> {
     directories: DirectoryCache,
 }
 
+/// Why a member is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// It was asked for.
+    Itself,
+    /// It leads to something that was.
+    Way,
+}
+
 /// What came of one member.
 struct Done {
     outcome: MemberOutcome,
@@ -101,12 +110,13 @@ impl<'t> Extractor<'t> {
         choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
     ) -> Result<Done, ExtractError> {
         let chosen = choose(&head.header.path);
-        let path = match &chosen {
-            MemberChoice::Take => &head.header.path,
-            MemberChoice::TakeAs(path) => path,
+        let (path, wish) = match &chosen {
+            MemberChoice::Take => (&head.header.path, Wish::Itself),
+            MemberChoice::TakeAs(path) => (path, Wish::Itself),
+            MemberChoice::Enter(path) => (path, Wish::Way),
             MemberChoice::Skip => return Ok(Done::without_content(MemberOutcome::NotWanted)),
         };
-        match self.write(path, &head.header, content, choose) {
+        match self.write((path, wish), &head.header, content, choose) {
             Ok(done) => Ok(done),
             Err(Failure::Member(kind, reason)) => {
                 self.target.tally().problem(path, kind, reason);
@@ -118,17 +128,20 @@ impl<'t> Extractor<'t> {
 
     fn write(
         &mut self,
-        path: &[u8],
+        (path, wish): (&[u8], Wish),
         member: &DecodedMember,
         content: &mut Content<'_, Stream<'_>>,
         choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
     ) -> Result<Done, Failure> {
         let path = inside(path)?;
         match member.kind {
-            EntryKind::Directory => return self.directory(path, member),
+            EntryKind::Directory => return self.directory(path, member, wish),
             EntryKind::HardLink => {
                 let chosen = choose(&member.link);
-                let link = if let MemberChoice::TakeAs(link) = &chosen { link } else { &member.link };
+                let link = match &chosen {
+                    MemberChoice::TakeAs(link) | MemberChoice::Enter(link) => link,
+                    MemberChoice::Take | MemberChoice::Skip => &member.link,
+                };
                 let link = inside(link)?;
                 if path.is_empty() || link.is_empty() {
                     return Err(not_the_target());
@@ -161,7 +174,7 @@ impl<'t> Extractor<'t> {
         Ok(done)
     }
 
-    fn directory(&mut self, path: &[u8], member: &DecodedMember) -> Result<Done, Failure> {
+    fn directory(&mut self, path: &[u8], member: &DecodedMember, wish: Wish) -> Result<Done, Failure> {
         let target = self.target;
         let overwrite = target.options().overwrite;
         let failure = |errno| Failure::system(path, "make the directory", 0, errno);
@@ -176,11 +189,10 @@ impl<'t> Extractor<'t> {
                     if !target.root().names.is_listed(parent.fd(), name) {
                         return Err(Failure::folded());
                     }
-                    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                    let kind = FileType::from_raw_mode(stat.st_mode);
+                    let is_directory = kind == FileType::Directory;
                     if !is_directory {
-                        if overwrite == Overwrite::Never {
-                            let reason = "something that is not a directory has this name. Remove it, restore to another \
-                                          directory, or with --overwrite always";
+                        if let Some(reason) = stays_in_the_way(kind, wish, overwrite) {
                             return Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()));
                         }
                         unlinkat(parent.fd(), name, AtFlags::empty()).map_err(failure)?;
@@ -191,7 +203,8 @@ impl<'t> Extractor<'t> {
                 Err(errno) => return Err(failure(errno)),
             };
         }
-        if !made && !target.root().claim(path) && overwrite == Overwrite::Never {
+        let is_left = overwrite == Overwrite::Never || wish == Wish::Way;
+        if !made && !target.root().claim(path) && is_left {
             return Ok(Done::without_content(MemberOutcome::Kept(Likeness::Same)));
         }
         if !made {
@@ -228,6 +241,25 @@ impl<'t> Extractor<'t> {
             }
             _ => {}
         }
+    }
+}
+
+/// Why something that is no directory stays where one should be; none if it is replaced.
+fn stays_in_the_way(kind: FileType, wish: Wish, overwrite: Overwrite) -> Option<&'static str> {
+    match (wish, overwrite) {
+        (Wish::Way, _) => Some(
+            "something that is not a directory stands on the way to what is restored; it is neither followed nor \
+             replaced. Remove it, or restore to another directory",
+        ),
+        (Wish::Itself, Overwrite::Never) => Some(
+            "something that is not a directory has this name. Remove it, restore to another directory, or with \
+             --overwrite always",
+        ),
+        (Wish::Itself, Overwrite::Changed) if kind == FileType::Symlink => Some(
+            "a symbolic link has this name; it is neither followed nor replaced. Remove it, restore to another \
+             directory, or with --overwrite always",
+        ),
+        (Wish::Itself, Overwrite::Changed | Overwrite::Always) => None,
     }
 }
 

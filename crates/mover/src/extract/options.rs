@@ -7,7 +7,8 @@ use rustix::process::geteuid;
 pub enum Overwrite {
     /// It stays as it is, content and metadata; directories are entered.
     Never,
-    /// A file of the same size and modification time stays, everything else is replaced.
+    /// A file of the same size and modification time stays, and so does a symbolic link where a directory should be;
+    /// everything else is replaced.
     Changed,
     /// It is replaced. A directory is never replaced by something else.
     Always,
@@ -83,6 +84,8 @@ pub enum MemberChoice {
     Take,
     /// Under this path.
     TakeAs(Vec<u8>),
+    /// Under this path, if it is missing: a directory that only leads to something. One that exists is left as it is.
+    Enter(Vec<u8>),
     /// Not at all.
     Skip,
 }

@@ -5,16 +5,18 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
+use capstan_format::ObjectId;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::directories::{DIRECTORY, Root};
 use super::journal::Journal;
-use super::options::ExtractOptions;
+use super::options::{ExtractOptions, MemberChoice};
 use super::report::{ExtractError, Tally};
+use super::selection::Selection;
 
 /// A directory that is restored to. Made once, used by one [`Extractor`](super::Extractor) a thread, finished once.
 ///
@@ -26,6 +28,7 @@ pub struct RestoreTarget {
     tally: Tally,
     temporary: AtomicU64,
     keeps_damaged: AtomicBool,
+    selection: OnceLock<Selection>,
     is_new: bool,
     /// Hard links, which are made last.
     pub(super) links: Mutex<Journal>,
@@ -64,7 +67,19 @@ impl RestoreTarget {
         let (links, linkable, directories) = (journal(4), journal(4), journal(2));
         let (temporary, keeps_damaged) = (AtomicU64::new(0), AtomicBool::new(false));
         let tally = Tally::default();
-        Ok(Self { root, tally, temporary, keeps_damaged, is_new, links, linkable, directories, options })
+        let selection = OnceLock::new();
+        Ok(Self { root, tally, temporary, keeps_damaged, selection, is_new, links, linkable, directories, options })
+    }
+
+    /// What is restored is not all of its objects. Said once, before anything is written; what is said later is the
+    /// same.
+    pub fn select(&self, selection: Selection) {
+        let _ = self.selection.set(selection);
+    }
+
+    /// What becomes of what an object has at a path.
+    pub(crate) fn choice(&self, object: ObjectId, path: &[u8]) -> MemberChoice {
+        self.selection.get_or_init(Selection::default).choice(object, path, self.options.strip)
     }
 
     /// From now on, what can be read of a file is written, under [`super::damaged_name`] of its own, where a part of
@@ -75,11 +90,6 @@ impl RestoreTarget {
 
     pub(super) fn keeps_damaged(&self) -> bool {
         self.keeps_damaged.load(Ordering::Relaxed)
-    }
-
-    /// Leading components that are taken from each path.
-    pub(crate) fn strip(&self) -> usize {
-        self.options.strip
     }
 
     pub(super) fn journal_result<T>(&self, result: io::Result<T>) -> Result<T, ExtractError> {

@@ -102,6 +102,8 @@ fn the_words_of_each_version_are_understood() {
             from: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
         }],
         keep_damaged: false,
+        names: Vec::new(),
+        ways: Vec::new(),
     };
     let failed =
         vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3, are_written: false }];

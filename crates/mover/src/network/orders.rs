@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::NetworkStream;
 use super::frame::nonsense;
 use super::peer_text::said;
 use crate::damage::FailedMember;
-use crate::extract::ExtractReport;
+use crate::extract::{ExtractReport, Selection};
 use crate::link::Link;
 use crate::read::{Wanted, WantedMember, WantedStream};
 use crate::source::{Counted, CutFile, ProblemKind, SourceFound, SourceReport, SourceSpec};
@@ -168,6 +169,24 @@ pub(super) struct RestoreOrder {
     /// Whether what can be read of these files is kept where a part of one is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) keep_damaged: bool,
+    /// Members that get another name than their own. A client that does not know them writes each under its own name,
+    /// and links to that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) names: Vec<GivenName>,
+    /// Directories that only lead to what is wanted. A client that does not know them sets what they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "crate::os_text")]
+    pub(super) ways: Vec<OsString>,
+}
+
+/// A member that gets another name than its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct GivenName {
+    /// Whose it is.
+    pub(super) object: ObjectId,
+    #[serde(with = "crate::os_text")]
+    pub(super) path: OsString,
+    #[serde(with = "crate::os_text")]
+    pub(super) name: OsString,
 }
 
 /// A connection over which streams of a restore come.
@@ -354,6 +373,41 @@ pub(super) fn unpack_wanted(streams: &[RestoreStream], packed: &[u8]) -> io::Res
         true => Ok(Wanted { volumes: Vec::new(), streams }),
         false => Err(nonsense("the members of a restore lie over each other")),
     }
+}
+
+/// Bytes of paths that an order says of a selection: in JSON they may be six times as long.
+const SELECTION_LEN_MAX: usize = 2 << 20;
+
+/// What is peculiar to a selection, as it crosses: names and ways. None where the names are too many. Of ways, as many
+/// as find room: one that is not said is taken for asked for.
+pub(super) fn pack_selection(selection: &Selection) -> Option<(Vec<GivenName>, Vec<OsString>)> {
+    let text = |path: &[u8]| OsString::from_vec(path.to_vec());
+    let (mut names, mut ways, mut len) = (Vec::new(), Vec::new(), 0);
+    for (object, path, name) in selection.names() {
+        // A path is no shorter than what says whose it is.
+        len += 2 * size_of::<ObjectId>() + path.len() + name.len();
+        names.push(GivenName { object, path: text(path), name: text(name) });
+    }
+    if len > SELECTION_LEN_MAX {
+        return None;
+    }
+    for way in selection.ways() {
+        len += way.len();
+        if len <= SELECTION_LEN_MAX {
+            ways.push(text(way));
+        }
+    }
+    Some((names, ways))
+}
+
+/// The same, as whoever writes wants it.
+pub(super) fn unpack_selection(order: &RestoreOrder) -> Selection {
+    let mut selection = Selection::default();
+    for GivenName { object, path, name } in &order.names {
+        selection.give_name(*object, path.as_bytes(), name.as_bytes());
+    }
+    order.ways.iter().for_each(|way| selection.pass_through(way.as_bytes()));
+    selection
 }
 
 /// Packs rows of a baseline, and gives them away in pieces.

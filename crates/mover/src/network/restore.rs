@@ -13,7 +13,7 @@ use super::frame::nonsense;
 use super::hello::connect;
 use super::orders::{
     JobOrder, JobReport, OrdersLink, PiecesFrom, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport,
-    pack_failed, unpack_files, unpack_wanted,
+    pack_failed, unpack_files, unpack_selection, unpack_wanted,
 };
 use super::peer_text::said;
 use super::report_bounds::fit_extract;
@@ -169,6 +169,7 @@ impl ClientEnd<'_> {
         if order.keep_damaged {
             target.keep_damaged();
         }
+        target.select(unpack_selection(order));
         let consume = |stream: usize, reader: &mut StreamReader<'_>| {
             restore_stream((target, watch, &verdicts), stream, reader);
         };

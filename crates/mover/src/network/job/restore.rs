@@ -11,14 +11,14 @@ use capstan_tape::with_causes;
 use super::super::SPEAKS_EVERY;
 use super::super::orders::{
     FAILED_MAX, JobOrder, JobReport, OrdersLink, OtherMover, PiecesFrom, ROWS_MAX, RestoreOrder, RestoredReport,
-    pack_wanted, unpack_failed,
+    pack_selection, pack_wanted, unpack_failed,
 };
 use super::super::pieces::{PieceSender, keep_awake};
 use super::super::report_bounds::hear;
 use super::stopping::{LinkUse, StopPatience};
 use super::{ATTACHED_LEN_MAX, NetworkJob, locked};
 use crate::damage::Damage;
-use crate::extract::{ExtractError, ExtractReport};
+use crate::extract::{ExtractError, ExtractReport, Selection};
 use crate::feed::{AccessHere, DrivesAt, DrivesWay, InLibrary, ReadHost, ReadReport, ToRead, gaps_of, read_into};
 use crate::read::{ReadPlan, VolumePlace, Wanted};
 use crate::restore::{RestoreWatch, StreamsReport};
@@ -39,6 +39,10 @@ const MOVER_GONE: &str = "its mover ended the connection, or has not been heard 
 
 /// The drives of what is read with none.
 static NO_DRIVES: LazyLock<MountedDrives> = LazyLock::new(MountedDrives::default);
+
+/// Why a selection cannot be told.
+const TOO_MANY_NAMES: &str = "too many files are wanted by other names than those that they are stored under: restore \
+                              fewer of them at once, or all names of each";
 
 /// Which part of a restore is ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,11 +110,11 @@ impl NetworkJob {
     /// written is finished behind the last part.
     ///
     /// # Errors
-    /// The client is gone, or does not keep to the protocol; or no share could be begun, and nothing follows. What
-    /// could not be read or written is in the report.
+    /// The client is gone, or does not keep to the protocol; the selection is too large to be told; or no share could
+    /// be begun, and nothing follows. What could not be read or written is in the report.
     pub fn restore(
         &self,
-        wanted: &Wanted,
+        (wanted, selection): (&Wanted, &Selection),
         shares: Vec<RestoreShare<'_>>,
         watch: &RestoreWatch,
         part: RestorePart,
@@ -123,7 +127,7 @@ impl NetworkJob {
             let is_last = left.len() == 0;
             let more = part != RestorePart::Last || !is_last;
             let order = (part == RestorePart::Damaged, more, &mut has_begun);
-            let extract = self.restore_at_once(wanted, now, watch, order, &mut whole)?;
+            let extract = self.restore_at_once((wanted, selection), now, watch, order, &mut whole)?;
             if is_last || whole.fatal.is_some() || watch.stop.load(Ordering::Relaxed) {
                 return Ok((whole, extract));
             }
@@ -139,12 +143,15 @@ impl NetworkJob {
     /// Carries out one order. `has_begun` says whether there was one of the same restore, or whether this is one.
     fn restore_at_once(
         &self,
-        wanted: &Wanted,
+        (wanted, selection): (&Wanted, &Selection),
         shares: Vec<RestoreShare<'_>>,
         watch: &RestoreWatch,
         (keep_damaged, more, has_begun): (bool, bool, &mut bool),
         whole: &mut StreamsReport,
     ) -> Result<Option<ExtractReport>, SourceError> {
+        let Some((names, ways)) = pack_selection(selection) else {
+            return Err(SourceError::Mover { reason: TOO_MANY_NAMES.to_owned() });
+        };
         let split = shares.into_iter().map(|RestoreShare { plan, host, drives }| (plan, (host, drives)));
         let (plans, hosts): (Vec<_>, Vec<_>) = split.unzip();
         let (nothing, enough) = (ReadPlan::default(), AtomicBool::new(false));
@@ -195,7 +202,8 @@ impl NetworkJob {
         let Some(PiecesFrom { restore, open, from }) = connections.pop() else { return Ok(None) };
         let planned = watch.planned.load(Ordering::Relaxed);
         let names_own = true;
-        let order = RestoreOrder { restore, open, planned, streams, from, more, names_own, beside, keep_damaged };
+        let order =
+            RestoreOrder { restore, open, planned, streams, from, more, names_own, beside, keep_damaged, names, ways };
         self.on_link_for(|link, link_use| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             let (answer, reads) = thread::scope(|scope| {
