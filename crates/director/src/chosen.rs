@@ -22,19 +22,55 @@ impl Chosen {
     }
 }
 
-/// The entries of all places, and what is to be done with them that their streams do not say.
+/// The entries of all places, in the order of their paths, and what is to be done with them that their streams do not
+/// say.
 pub(crate) fn put_together(mut chosen: Vec<Chosen>) -> (Vec<StateEntry>, Selection) {
     let mut selection = Selection::default();
     name_files(&mut chosen, &mut selection);
-    let ways: HashSet<&Vec<u8>> = chosen.iter().flat_map(|place| &place.ways).collect();
+    let mut ways: HashSet<Vec<u8>> = chosen.iter().flat_map(|place| &place.ways).cloned().collect();
     // What is a way to one place may be asked for in another.
-    let mut asked: HashSet<&[u8]> = HashSet::new();
+    let mut asked: HashSet<Vec<u8>> = HashSet::new();
     for place in chosen.iter().filter(|_| !ways.is_empty()) {
         let own = place.entries.iter().map(|entry| &entry.entry.path).filter(|path| !place.ways.contains(*path));
-        asked.extend(own.filter(|path| ways.contains(path)).map(Vec::as_slice));
+        asked.extend(own.filter(|path| ways.contains(*path)).cloned());
     }
-    ways.iter().filter(|way| !asked.contains(way.as_slice())).for_each(|way| selection.pass_through(way));
-    (chosen.into_iter().flat_map(|place| place.entries).collect(), selection)
+    ways.retain(|way| !asked.contains(way));
+    ways.iter().for_each(|way| selection.pass_through(way));
+    for place in &mut chosen {
+        let is_asked_elsewhere = |path: &Vec<u8>| place.ways.contains(path) && asked.contains(path);
+        place.entries.retain(|entry| !is_asked_elsewhere(&entry.entry.path));
+    }
+    let mut entries: Vec<_> = chosen.into_iter().flat_map(|place| place.entries).collect();
+    keep_one_of_each(&mut entries);
+    (entries, selection)
+}
+
+/// Of members of one path that are alike, the one that was backed up last: it is written once. What is not alike stays:
+/// nobody but the operator can say which is meant.
+fn keep_one_of_each(entries: &mut Vec<StateEntry>) {
+    entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
+    entries.dedup_by(|later, earlier| {
+        let is_double = later.entry.path == earlier.entry.path && are_alike(earlier, later);
+        if is_double {
+            std::mem::swap(earlier, later);
+        }
+        is_double
+    });
+}
+
+/// Whether two members of one path are the same, as far as kind, size and time tell; directories always are.
+fn are_alike(one: &StateEntry, other: &StateEntry) -> bool {
+    let member = |of: &StateEntry| (of.object, of.entry.connection, of.entry.offset, of.entry.member_len);
+    if member(one) == member(other) {
+        return true;
+    }
+    let (one, other) = (&one.entry, &other.entry);
+    let is_stored = one.member_len > 0 && other.member_len > 0;
+    match (one.kind, other.kind) {
+        (EntryKind::Directory, EntryKind::Directory) => is_stored,
+        (EntryKind::File, EntryKind::File) => is_stored && (one.size, one.mtime_ns) == (other.size, other.mtime_ns),
+        (kind, of) => is_stored && kind == of && (one.mtime_ns, &one.link) == (other.mtime_ns, &other.link),
+    }
 }
 
 /// Gives the content of files whose own names were not asked for to the first of their names that were.
@@ -117,8 +153,20 @@ mod tests {
 
         let own = Chosen::all(vec![entry(1, "a", "")]);
         let (entries, selection) = put_together(vec![links(1, &["b"]), own]);
-        assert_eq!(kinds(&entries), [("b", HardLink), ("a", File)]);
+        assert_eq!(kinds(&entries), [("a", File), ("b", HardLink)]);
         assert_eq!(selection, Selection::default());
+    }
+
+    #[test]
+    fn of_members_that_are_alike_the_last_is_taken() {
+        let place = |object, size, mtime_ns| {
+            let StateEntry { object, entry, unread } = entry(object, "f", "");
+            Chosen::all(vec![StateEntry { object, entry: FileEntry { size, mtime_ns, ..entry }, unread }])
+        };
+        let objects = |places| put_together(places).0.iter().map(|of| of.object.0[0]).collect::<Vec<_>>();
+        assert_eq!(objects(vec![place(2, 5, 7), place(1, 5, 7), place(2, 5, 7)]), [2]);
+        assert_eq!(objects(vec![place(2, 6, 7), place(1, 5, 7)]), [1, 2]);
+        assert_eq!(objects(vec![place(1, 5, 7), place(2, 5, 8)]), [1, 2]);
     }
 
     #[test]

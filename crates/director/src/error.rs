@@ -219,6 +219,18 @@ pub enum DirectorError {
         /// How many components were to be taken.
         strip: usize,
     },
+    /// Operator: different things are stored under one path.
+    #[error(
+        "objects {} and {} have different versions of {path:?}: restore one after the other, or to different \
+         directories",
+        objects[0], objects[1]
+    )]
+    TwoVersions {
+        /// The path.
+        path: String,
+        /// The objects.
+        objects: [String; 2],
+    },
     /// Operator: no such volume.
     #[error("there is no volume {volser}: `capstan volumes` lists them")]
     UnknownVolume {

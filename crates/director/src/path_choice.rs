@@ -126,19 +126,37 @@ impl Site {
 }
 
 impl RestorePlan {
+    /// All that is to be written, or is there already.
+    fn written(&self) -> impl Iterator<Item = &StateEntry> {
+        let stored = self.entries.iter().chain(&self.there).filter(|entry| entry.entry.member_len > 0);
+        stored.chain(&self.streams)
+    }
+
+    /// Whether no path is wanted in two versions: which of them would come back is chance.
+    fn check_versions(&self) -> Result<(), DirectorError> {
+        let mut written: Vec<_> = self.written().collect();
+        written.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
+        match written.windows(2).find(|pair| pair[0].entry.path == pair[1].entry.path) {
+            None => Ok(()),
+            Some(pair) => Err(DirectorError::TwoVersions {
+                path: String::from_utf8_lossy(&pair[0].entry.path).into_owned(),
+                objects: [pair[0].object.to_string(), pair[1].object.to_string()],
+            }),
+        }
+    }
+
     /// Whether all that is to be written has a name of its own once so many leading components are taken away.
     ///
     /// # Errors
-    /// [`DirectorError::StripsAll`] or [`DirectorError::StripsAlike`] names the paths.
+    /// [`DirectorError::TwoVersions`], [`DirectorError::StripsAll`] or [`DirectorError::StripsAlike`] names the paths.
     pub fn check_strip(&self, strip: usize) -> Result<(), DirectorError> {
+        self.check_versions()?;
         if strip == 0 {
             return Ok(());
         }
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         let mut named: HashMap<Vec<u8>, &StateEntry> = HashMap::new();
-        let stored = self.entries.iter().chain(&self.there).filter(|entry| entry.entry.member_len > 0);
-        let written = stored.chain(&self.streams);
-        for entry in written {
+        for entry in self.written() {
             let path = &entry.entry.path;
             let is_directory = |entry: &StateEntry| entry.entry.kind == EntryKind::Directory;
             match stripped(path, strip) {

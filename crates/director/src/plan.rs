@@ -158,10 +158,6 @@ impl Site {
             }
         }
         let (mut entries, selection) = put_together(chosen);
-        entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
-        // One that was asked for here and is a way to something there is one member all the same.
-        let member = |entry: &StateEntry| (entry.object, entry.entry.connection, entry.entry.offset);
-        entries.dedup_by(|a, b| a.entry.path == b.entry.path && member(a) == member(b));
         let mut streams = Vec::new();
         for object in &objects {
             let kind = locked(&self.catalog).object(*object)?.map(|object| object.kind);

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use capstan_director::{Level, Place, RestorePlan, index_path};
+use capstan_director::{BackupRequest, Level, Place, RestorePlan, index_path};
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::{ExtractOptions, ExtractProblemKind, ExtractReport, Overwrite};
 
@@ -126,6 +126,33 @@ fn directories_on_the_way_stay_as_they_are() {
         assert_eq!(at("home").is_symlink(), overwrite == Overwrite::Changed, "{case}: {:?}", report.problems);
         assert_eq!(fs::read_dir(&live).unwrap().count(), 0, "{case}");
     }
+}
+
+/// Two sources lay one in the other, and what was restored of both was the older version or the newer one by chance.
+#[test]
+fn two_versions_of_a_path_are_refused() {
+    let bench = Bench::new(small());
+    bench.fill("ada/f", 2, 9_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let inner = BackupRequest::of(vec![bench.source().join("ada")]);
+    let checked = || {
+        let places: Vec<_> = bench.objects().iter().map(|of| Place { object: of.id, paths: Vec::new() }).collect();
+        let plan = bench.site().plan_restore(&places[..2]).unwrap();
+        plan.check_strip(0).map(|()| plan)
+    };
+    bench.backup(&inner).unwrap();
+    let (plan, to) = (checked().map_err(|error| error.to_string()).unwrap(), bench.path("alike"));
+    let report = bench.site().restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
+    let extract = report.extract.unwrap();
+    assert_eq!((extract.files, extract.kept, extract.problems), (2, 0, vec![]), "what is alike is written once");
+
+    fs::write(bench.source().join("ada/f-0"), "NEW").unwrap();
+    bench.backup(&BackupRequest { level: Level::Full, ..inner }).unwrap();
+    let objects = bench.objects();
+    let places = [&objects[0], &objects[2]].map(|of| Place { object: of.id, paths: Vec::new() });
+    let refused = bench.site().plan_restore(&places).unwrap().check_strip(0).unwrap_err().to_string();
+    assert!(refused.contains("different versions of") && refused.contains("ada/f-0"), "{refused}");
+    assert!(refused.contains(&objects[0].id.to_string()) && refused.contains(&objects[2].id.to_string()), "{refused}");
 }
 
 /// A path that begins with what is taken away was given to whoever named another name of the file: nothing could be
