@@ -30,11 +30,7 @@ pub(super) struct AccessControlList {
 /// The list, or which entry cannot be read.
 pub(super) fn encode(text: &[u8]) -> Result<AccessControlList, String> {
     let mut entries = Vec::new();
-    for line in text.split(|byte| matches!(byte, b',' | b'\n')) {
-        let line = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
+    for line in lines(text) {
         if entries.len() == ENTRIES_MAX {
             return Err(format!("the access control list has more than {ENTRIES_MAX} entries"));
         }
@@ -52,6 +48,21 @@ pub(super) fn encode(text: &[u8]) -> Result<AccessControlList, String> {
         value.extend_from_slice(&id.to_le_bytes());
     }
     Ok(AccessControlList { value, mask })
+}
+
+/// What the group itself may do by a list with a mask: that mask stands in the mode as the group's permissions, and
+/// without the list it would give the group what others were given. `None` for a list without a mask.
+pub(super) fn group_alone(text: &[u8]) -> Option<u16> {
+    let entries = || lines(text).filter_map(entry);
+    let of = |tag| entries().find(|(found, ..)| *found == tag).map(|(.., permissions)| permissions);
+    Some(of(MASK)? & of(GROUP_OWNER).unwrap_or(0))
+}
+
+/// The entries of a list as they are written, without comments.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = text.split(|byte| matches!(byte, b',' | b'\n'));
+    let lines = lines.map(|line| line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii());
+    lines.filter(|line| !line.is_empty())
 }
 
 fn entry(line: &[u8]) -> Option<(u16, u32, u16)> {
@@ -125,6 +136,18 @@ mod tests {
         ] {
             let list = encode(text).unwrap();
             assert_eq!((list.value, list.mask), (expected.clone(), Some(5)), "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_the_group_itself_may_do() {
+        for (text, group) in [
+            (&b"user::rw-,user:1000:rw-,group::---,mask::rw-,other::---"[..], Some(0)),
+            (b"user::rw-\nuser:bob:rwx\ngroup::r-x\t#effective:r--\nmask::r--\nother::---\n", Some(4)),
+            (b"user::rw-,user:1000:rw-,mask::rw-", Some(0)),
+            (b"user::rw-,group::r--,other::---", None),
+        ] {
+            assert_eq!(group_alone(text), group, "{}", text.escape_ascii());
         }
     }
 

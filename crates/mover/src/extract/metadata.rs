@@ -91,16 +91,25 @@ pub(super) fn apply(
     let symlink = matches!(handle, Handle::Symlink(_));
     for (name, text) in [(ACL_ACCESS, &member.acl_access), (ACL_DEFAULT, &member.acl_default)] {
         if !text.is_empty() && !symlink {
-            match acl::encode(text) {
+            let (set, mask) = match acl::encode(text) {
                 Ok(list) => {
                     let set = handle.set_xattr(name, &list.value);
-                    // With a mask the mode's group bits are the mask, and libarchive stores those of the group instead.
-                    if let (Ok(()), Some(mask), ACL_ACCESS) = (set, list.mask, name) {
-                        mode = mode & !0o070 | u32::from(mask) << 3;
-                    }
                     notes.check(format_args!("the access control list"), set);
+                    (set.is_ok(), list.mask)
                 }
-                Err(reason) => (notes.0)(reason),
+                Err(reason) => {
+                    (notes.0)(reason);
+                    (false, None)
+                }
+            };
+            // With a mask the mode's group bits are the mask, and libarchive stores those of the group instead. Without
+            // the list, the group is to have no more than its own.
+            let group = if set { mask } else { acl::group_alone(text) };
+            if let (Some(group), ACL_ACCESS) = (group, name) {
+                mode = mode & !0o070 | u32::from(group) << 3;
+            }
+            if !set && made_as.acl == InheritedAcl::Perhaps {
+                handle.remove_xattr(name);
             }
         } else if made_as.acl == InheritedAcl::Perhaps {
             handle.remove_xattr(name);

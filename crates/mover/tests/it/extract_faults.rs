@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_format::EntryKind;
-use capstan_format::pax::{Member, encode, padding, put_attribute};
+use capstan_format::pax::{Member, encode, padding, put_attribute, put_record};
 use capstan_mover::extract::{
     ExtractError, ExtractOptions, ExtractProblemKind, ExtractReport, MemberChoice, Overwrite, Owners, RestoreTarget,
     StreamError,
@@ -49,9 +49,13 @@ struct Mounted(tempfile::TempDir);
 
 impl Mounted {
     fn tmpfs(options: &str) -> Self {
+        Self::of("tmpfs", options)
+    }
+
+    fn of(kind: &str, options: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(directory.path()).status();
-        assert!(status.unwrap().success(), "cannot mount a tmpfs");
+        let status = Command::new("mount").args(["-t", kind, "-o", options, kind]).arg(directory.path()).status();
+        assert!(status.unwrap().success(), "cannot mount a {kind}");
         Self(directory)
     }
 
@@ -184,6 +188,44 @@ fn files_have_privileges_only_where_the_options_say_so() {
         let found = rustix::fs::getxattr(to.path().join("capable"), "security.capability", &mut [0u8; 64]);
         assert_eq!(found.is_ok(), has_capability, "{owners:?}");
     }
+}
+
+/// Where an access control list could not be set, its mask stayed behind in the mode: the group could write to what had
+/// been given to one user.
+#[test]
+fn without_its_list_a_file_gives_its_group_no_more_than_that_had() {
+    let with_list = |path: &str, kind, mode, list: &[u8]| {
+        let mut records = Vec::new();
+        put_record(&mut records, b"SCHILY.acl.access", list);
+        let (mut stream, path, link, content) = (Vec::new(), path.as_bytes(), &b""[..], &b""[..]);
+        let (uid, gid, user, group, records, extents, device) = (0, 0, content, content, &records[..], None, (0, 0));
+        let (size, mtime_ns) = (0, 1_000);
+        let member = Member { path, kind, mode, uid, gid, user, group, size, mtime_ns, link, device, records, extents };
+        encode(&member, &mut stream);
+        stream
+    };
+    // A name without its number means nobody here, so no file system takes the list.
+    let list = b"user::rw-,user:bob:rw-,group::r--,mask::rw-,other::---";
+    let stream = [
+        with_list("file", EntryKind::File, 0o660, list),
+        with_list("directory", EntryKind::Directory, 0o770, b"user::rwx,user:bob:rwx,group::---,mask::rwx,other::---"),
+    ]
+    .concat();
+    let to = tempfile::tempdir().unwrap();
+    let report = extract(&stream, to.path(), ExtractOptions::default()).unwrap();
+    assert_eq!(report.problems.len(), 2, "{:?}", report.problems);
+    let mode = |at: &Path, name: &str| fs::metadata(at.join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode(to.path(), "file"), mode(to.path(), "directory")), (0o640, 0o700));
+
+    if !is_root() {
+        skipped("only root mounts a file system without lists");
+        return;
+    }
+    let plain = Mounted::of("ramfs", "mode=0755");
+    let list = b"user::rw-,user:1000:rw-,group::---,mask::rw-,other::---";
+    let report = extract(&with_list("file", EntryKind::File, 0o660, list), plain.path(), ExtractOptions::default());
+    assert_eq!(report.unwrap().problems.len(), 1);
+    assert_eq!(mode(plain.path(), "file"), 0o600);
 }
 
 /// Group and list that a target's directories pass on belong to the target, not to what is restored.
