@@ -191,8 +191,10 @@ pub(crate) struct RestoreFinished {
     /// What reading gave.
     #[serde(flatten)]
     work: Work,
-    /// Paths that were there already and are left as they were.
+    /// Paths that were there already and are left as they were, directories not counted.
     kept: u64,
+    /// Those of them whose kind, size or time is not what was backed up; with any, the exit code is 3.
+    differing: u64,
     /// As in `plan`: nothing of these is stored.
     lost: Vec<ShownPath>,
     /// As in `plan`: these came back as an older backup had them.
@@ -229,6 +231,7 @@ impl RestoreFinished {
         Self {
             work: report.into(),
             kept: extract.map_or(0, |extract| extract.kept),
+            differing: extract.map_or(0, |extract| extract.differing),
             lost: paths(&plan.lost),
             older: older(plan),
             incomplete: paths(&plan.incomplete),

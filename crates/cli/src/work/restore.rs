@@ -15,7 +15,7 @@ use capstan_director::{
 };
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
-use capstan_mover::extract::{DeviceNodes, ExistingFiles, ExtractOptions, Owners};
+use capstan_mover::extract::{DeviceNodes, ExistingFiles, ExtractOptions, ExtractReport, Owners};
 use capstan_tape::with_causes;
 
 use crate::args;
@@ -347,8 +347,10 @@ fn show_restore(
             1 => "1 path was there already and is left as it was".to_owned(),
             _ => format!("{} were there already and are left as they were", units::counted(kept, "path")),
         };
-        display.warn(&format!("{left} (--overwrite changed or always)"));
+        display.warn(&left);
     }
+    let differing = report.extract.as_ref().and_then(ExtractReport::differing_in_words);
+    differing.iter().for_each(|differing| display.warn(differing));
     if cli.json {
         json::print(&RestoreEnd::Finished(RestoreFinished::new(plan, report)))?;
     } else if !cli.quiet {
@@ -360,6 +362,7 @@ fn show_restore(
     // What vanished is not there to be given back.
     let as_asked = !plan.interrupted
         && problems.is_empty()
+        && differing.is_none()
         && plan.lost.is_empty()
         && plan.incomplete.is_empty()
         && plan.older.is_empty();

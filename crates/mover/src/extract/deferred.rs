@@ -90,7 +90,7 @@ fn make_links(target: &RestoreTarget, mut links: Journal, mut linkable: Journal)
             let file = if is_known { Likeness::Same } else { Likeness::Other };
             match make_link(target, &mut directories, &member, file) {
                 Ok(MemberOutcome::Written) => count(&target.tally().hard_links, 1),
-                Ok(MemberOutcome::Kept(_)) => count(&target.tally().kept, 1),
+                Ok(MemberOutcome::Kept(likeness)) => target.tally().count_kept(likeness),
                 Ok(_) => count(&target.tally().unchanged, 1),
                 Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
                 Err(Failure::Fatal(error)) => return Err(error),

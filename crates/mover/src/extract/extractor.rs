@@ -229,7 +229,9 @@ impl<'t> Extractor<'t> {
     fn count(&self, kind: EntryKind, done: &Done) {
         let tally = self.target.tally();
         match (done.outcome, kind) {
-            (MemberOutcome::Kept(_), _) => count(&tally.kept, 1),
+            // A directory that exists is entered.
+            (MemberOutcome::Kept(_), EntryKind::Directory) => {}
+            (MemberOutcome::Kept(likeness), _) => tally.count_kept(likeness),
             (MemberOutcome::Unchanged, _) => count(&tally.unchanged, 1),
             (MemberOutcome::Written, EntryKind::File) => {
                 count(&tally.files, 1);

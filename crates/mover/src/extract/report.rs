@@ -124,14 +124,35 @@ pub struct ExtractReport {
     pub nodes: u64,
     /// Bytes of content written, holes not counted.
     pub bytes: u64,
-    /// Members left alone because something of that name exists.
+    /// Members left alone because something of that name exists. Directories that exist do not count.
     pub kept: u64,
+    /// Those of them for which something else is there: its kind, size or time is not what was backed up.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub differing: u64,
     /// Files left alone because size and time are the same.
     pub unchanged: u64,
     /// What was not restored as it was; at most 8 MiB of it.
     pub problems: Vec<ExtractProblem>,
     /// How many problems there were, listed or not.
     pub problems_count: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl ExtractReport {
+    /// What is to be said where something else than what was backed up was there, and stays.
+    pub fn differing_in_words(&self) -> Option<String> {
+        let (which, them) = match self.differing {
+            0 => return None,
+            1 => ("1 path that was there already, and is left as it was, differs".to_owned(), "it"),
+            paths => (format!("{paths} paths that were there already, and are left as they were, differ"), "them"),
+        };
+        Some(format!(
+            "{which} from what was backed up in kind, size or time: restore with --overwrite changed to replace {them}"
+        ))
+    }
 }
 
 /// Why a restore stopped.
@@ -241,6 +262,7 @@ pub(super) struct Tally {
     pub(super) nodes: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) kept: AtomicU64,
+    pub(super) differing: AtomicU64,
     pub(super) unchanged: AtomicU64,
     problems: Mutex<Problems>,
 }
@@ -250,6 +272,14 @@ pub(super) fn count(counter: &AtomicU64, add: u64) {
 }
 
 impl Tally {
+    /// Counts what was there already and stays.
+    pub(super) fn count_kept(&self, likeness: Likeness) {
+        count(&self.kept, 1);
+        if likeness == Likeness::Other {
+            count(&self.differing, 1);
+        }
+    }
+
     pub(super) fn problem(&self, path: &[u8], kind: ExtractProblemKind, mut reason: String) {
         if reason.len() > REASON_KEPT_MAX {
             reason = reason.chars().take(REASON_KEPT_MAX).chain(" ...".chars()).collect();
@@ -274,6 +304,7 @@ impl Tally {
             nodes: self.nodes.into_inner(),
             bytes: self.bytes.into_inner(),
             kept: self.kept.into_inner(),
+            differing: self.differing.into_inner(),
             unchanged: self.unchanged.into_inner(),
             problems: problems.kept,
             problems_count: problems.count,

@@ -164,6 +164,7 @@ fn what_exists_is_left_compared_or_replaced() {
     let report = again(Overwrite::Never);
     assert_eq!((report.files, report.symlinks, report.nodes, report.directories), (0, 0, 0, 0));
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    assert_eq!(report.differing, 1, "further names of it are unchanged names of it");
     assert_eq!(fs::read(to.join("small")).unwrap(), b"other");
 
     let report = again(Overwrite::Changed);

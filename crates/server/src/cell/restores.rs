@@ -22,7 +22,7 @@ use capstan_client::restores::{
     ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
 use capstan_director::{DirectorError, Place, RestorePlan, RestoreReport, Site, Tally};
-use capstan_mover::extract::ExtractProblem;
+use capstan_mover::extract::{ExtractProblem, ExtractReport};
 use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
@@ -678,6 +678,7 @@ fn ended(report: Result<RestoreReport, DirectorError>, plan: &RestorePlan, notic
             let files = report.failed.iter().map(|file| format!("{}: {}", file.path.escape_ascii(), file.reason));
             let lost = report.lost.iter().map(|damage| format!("lost: {damage}"));
             let written = report.extract.as_ref();
+            let differing = written.and_then(ExtractReport::differing_in_words).into_iter();
             let problems = written.map(|written| {
                 let in_words = |problem: &ExtractProblem| format!("{}: {}", path_text(&problem.path), problem.reason);
                 written.problems.iter().map(in_words)
@@ -686,10 +687,11 @@ fn ended(report: Result<RestoreReport, DirectorError>, plan: &RestorePlan, notic
                 members: report.members,
                 bytes: report.bytes,
                 blocks: report.blocks,
-                failed: files.chain(lost).chain(not_as_asked(plan)).take(FAILED_MAX).collect(),
+                failed: differing.chain(files).chain(lost).chain(not_as_asked(plan)).take(FAILED_MAX).collect(),
                 // What a client reports may be any number.
                 failed_count: ((report.failed.len() + report.lost.len()) as u64)
                     .saturating_add(count_not_as_asked(plan))
+                    .saturating_add(written.map_or(0, |written| written.differing))
                     .saturating_add(written.map_or(0, |written| written.problems_count)),
                 kept: written.map_or(0, |written| written.kept.saturating_add(written.unchanged)),
                 problems: problems.into_iter().flatten().take(FAILED_MAX).collect(),

@@ -91,3 +91,30 @@ fn what_would_get_one_name_is_refused_all_the_same() {
     assert!(said.contains("--strip"), "{said}");
     assert_eq!(fs::read_to_string(bench.dir.path().join("back/file")).unwrap(), "a");
 }
+
+/// By default what is there stays. It may be anything, and the exit code said that all was restored; each directory
+/// that existed counted as left.
+#[test]
+fn what_stays_and_is_something_else_is_counted() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let restore = |places: &[&str], code| bench.said(&[&["restore", "--to", "back"], places].concat(), code);
+    restore(&["home"], 0);
+    let said = restore(&["home:letters/ada.txt"], 0);
+    assert!(said.contains("1 path was there already") && !said.contains("differ"), "{said}");
+    let back = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    fs::remove_file(back.join("letters/ada.txt")).unwrap();
+    assert!(!restore(&["home:letters/ada.txt"], 0).contains("there already"), "directories are entered");
+    for content in ["dear Eve, and more", "dear Eve\n"] {
+        fs::write(back.join("letters/ada.txt"), content).unwrap();
+        let said = restore(&["home"], 3);
+        assert!(said.contains("1 path that was there already, and is left as it was, differs"), "{said}");
+        let end: Value = {
+            let said = bench.done(&["restore", "home", "--to", "back", "--json"], 3);
+            serde_json::from_str(said.lines().last().unwrap()).unwrap()
+        };
+        assert_eq!(end["differing"], 1, "{end}");
+    }
+    restore(&["home", "--overwrite", "changed"], 0);
+    assert_eq!(fs::read_to_string(back.join("letters/ada.txt")).unwrap(), "dear Ada\n");
+}
