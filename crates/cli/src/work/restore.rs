@@ -137,8 +137,9 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         record.message = restored_text(&report, directory);
         if options.owners == Owners::Caller {
             display.say(
-                "Everything that was restored belongs to you, without set-user-ID bits, capabilities and trusted \
-                 attributes. To restore owners and these, restore as root.",
+                "Everything that was restored belongs to you, without set-user-ID bits, set-group-ID bits (except of \
+                 directories that have their group), capabilities and trusted attributes. To restore owners and these, \
+                 restore as root with --overwrite always.",
             );
         }
         show_restore(cli, &display, &plan, &report, directory)

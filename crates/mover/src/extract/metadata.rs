@@ -21,6 +21,7 @@ const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 const SET_ID_BITS: u32 = 0o6000;
+const SET_USER_ID: u32 = 0o4000;
 
 /// What is said of a file that had privileges, and gets none.
 const LEFT_OUT: &str = "its set-user-ID and set-group-ID bits and its capabilities are left out, because this restore \
@@ -87,7 +88,13 @@ pub(super) fn apply(
             notes.check(format_args!("attribute {shown}"), handle.set_xattr(name, value));
         }
     }
-    let mut mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };
+    // On a directory the set-group-ID bit gives nobody a right: what is made in it gets the group that it has already.
+    let keeps_group = matches!(handle, Handle::Directory(_)) && member.gid == made_as.gid;
+    let mut mode = match (owned, keeps_group) {
+        (true, _) => member.mode,
+        (false, true) => member.mode & !SET_USER_ID,
+        (false, false) => member.mode & !SET_ID_BITS,
+    };
     let symlink = matches!(handle, Handle::Symlink(_));
     for (name, text) in [(ACL_ACCESS, &member.acl_access), (ACL_DEFAULT, &member.acl_default)] {
         if !text.is_empty() && !symlink {

@@ -22,7 +22,8 @@ pub enum Owners {
     /// Owner and group as stored, and no file gets setuid and setgid bits or capabilities: each that had some is a
     /// problem. Whoever may order a restore may not thereby give away the rights of others.
     WithoutPrivileges,
-    /// Everything belongs to the caller, and setuid, setgid and capabilities are left out.
+    /// Everything belongs to the caller, and setuid, setgid and capabilities are left out; a directory that has the
+    /// group it had keeps its setgid bit.
     Caller,
 }
 

@@ -131,6 +131,9 @@ fn without_privileges_everything_is_the_callers() {
         member("hard", EntryKind::HardLink, 0o755, 7, "locked/inside/file", b""),
         member("fifo", EntryKind::Fifo, 0o600, 7, "", b""),
         member("device", EntryKind::CharDevice, 0o600, 7, "", b""),
+        member("of own group", EntryKind::Directory, 0o6775, 65_534, "", b""),
+        member("of another", EntryKind::Directory, 0o6775, 7, "", b""),
+        member("own program", EntryKind::File, 0o6755, 65_534, "", b"#!"),
     ]
     .concat();
     let report = as_nobody(|| extract(&stream, &to, ExtractOptions::default()).unwrap());
@@ -138,6 +141,8 @@ fn without_privileges_everything_is_the_callers() {
     assert_eq!(kinds, [ExtractProblemKind::Device], "{:?}", report.problems);
     let mode = |name: &str| fs::symlink_metadata(to.join(name)).unwrap().mode() & 0o7777;
     assert_eq!(mode("setuid"), 0o755, "no setuid bit for another owner's program");
+    // A directory that several people share lost the bit that keeps what they make in it their group's.
+    assert_eq!((mode("of own group"), mode("of another"), mode("own program")), (0o2775, 0o775, 0o755));
     assert_eq!((mode("locked"), mode("locked/inside"), mode("locked/inside/file")), (0o555, 0o500, 0o444));
     let uids =
         ["locked", "locked/inside/file", "link", "fifo"].map(|name| fs::symlink_metadata(to.join(name)).unwrap().uid());
