@@ -143,8 +143,12 @@ fn make_link(
         return Err(foreign_file(&member.link));
     }
     // Without AT_SYMLINK_FOLLOW a link to a symbolic link is one more name of that link, not of what it points to.
-    let link = |name: &[u8]| linkat(old.fd(), old_name, new.fd(), name, AtFlags::empty());
-    match place(target, new.fd(), name, &member.path, member, link)? {
+    let mut refused = None;
+    let link = |name: &[u8]| {
+        linkat(old.fd(), old_name, new.fd(), name, AtFlags::empty()).inspect_err(|errno| refused = Some(*errno))
+    };
+    let placed = place(target, new.fd(), name, &member.path, member, link);
+    match placed.map_err(|failure| refused.and_then(|errno| no_further_name(&member.link, errno)).unwrap_or(failure))? {
         Placed::New((), placement) => placement.commit().map(|()| MemberOutcome::Written).map_err(failure),
         // A link has no size of its own.
         Placed::Existing(MemberOutcome::Kept(_)) => {
@@ -153,6 +157,19 @@ fn make_link(
         }
         Placed::Existing(outcome) => Ok(outcome),
     }
+}
+
+/// A link that the file system cannot make; none where something else is wrong.
+fn no_further_name(link: &[u8], errno: Errno) -> Option<Failure> {
+    let why = match errno {
+        Errno::XDEV => "is on another file system, or behind another mount",
+        Errno::MLINK => "has as many names as its file system allows",
+        _ => return None,
+    };
+    let file = String::from_utf8_lossy(link);
+    let reason =
+        format!("it is a hard link to {file}, which {why}. Restore this path alone: then it is a file of its own");
+    Some(Failure::Member(ExtractProblemKind::LinkTarget, reason))
 }
 
 /// A link whose file was there before, or could not be restored.

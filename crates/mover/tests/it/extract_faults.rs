@@ -384,6 +384,27 @@ fn a_hard_link_is_never_made_to_a_file_that_was_there() {
     assert_eq!(inode("a"), inode("b"));
 }
 
+/// Of a hard link into another file system it was said that a symbolic link stood on its way.
+#[test]
+fn a_hard_link_into_another_file_system_is_named_as_one() {
+    if !is_root() {
+        skipped("only root mounts another file system");
+        return;
+    }
+    let to = Mounted::tmpfs("size=1m");
+    fs::create_dir(to.path().join("m")).unwrap();
+    let status =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(to.path().join("m")).status();
+    assert!(status.unwrap().success(), "cannot mount a tmpfs");
+    let stream = [file("a", b"orig"), member("m/b", EntryKind::HardLink, 0o644, 0, "a", b"")].concat();
+    let report = extract(&stream, to.path(), ExtractOptions::default());
+    let unmounted = Command::new("umount").arg(to.path().join("m")).status();
+    assert!(unmounted.unwrap().success());
+    let problems = report.unwrap().problems;
+    assert_eq!((problems.len(), problems[0].kind), (1, ExtractProblemKind::LinkTarget));
+    assert!(problems[0].reason.contains("another file system"), "{problems:?}");
+}
+
 /// A directory on the way is exchanged for a link out of the target, over and over, by another thread.
 #[test]
 fn another_process_that_exchanges_a_directory_for_a_link_gains_nothing() {
