@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-pub(crate) use capstan_client::files::path_text;
+pub(crate) use capstan_client::files::{path_text, words_text};
 
 /// A table that is printed when its widths are known.
 pub(crate) struct Table {

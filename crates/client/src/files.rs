@@ -73,6 +73,16 @@ pub fn path_text(path: &[u8]) -> String {
     out
 }
 
+/// Words that may quote names, as a terminal may show them: what would move its cursor or turn the direction of what
+/// follows is escaped. What [`path_text`] gave stays as it is.
+pub fn words_text(words: &str) -> String {
+    let mut out = String::with_capacity(words.len());
+    for c in words.chars() {
+        if moves_text(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
 /// A path of an object: a line of `ls`, `find` and `versions`. `OBJECT:PATH` hands it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileRow {
@@ -324,6 +334,16 @@ mod tests {
     fn paths_cannot_turn_the_direction_of_text() {
         assert_eq!(path_text("a\u{202e}txt.exe\u{2066}\u{200f}".as_bytes()), "a\\u{202e}txt.exe\\u{2066}\\u{200f}");
         assert_eq!(path_text("\u{5e9}\u{5dc}".as_bytes()), "\u{5e9}\u{5dc}", "what is written so is shown so");
+    }
+
+    #[test]
+    fn words_that_quote_names_move_no_cursor() {
+        let path = path_text(b"a\\b\x1b[2J\n");
+        assert_eq!(
+            words_text(&format!("{path}: caf\u{e9}\x1b[2J\u{202e}\n")),
+            format!("{path}: caf\u{e9}\\u{{1b}}[2J\\u{{202e}}\\n")
+        );
+        assert!(!path.contains(['\x1b', '\n']));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::globals::Globals;
 use crate::json::{self, ClientRestoreEvent};
 use crate::progress::{stop_all_on_interrupt, waiting_for_server};
 use crate::secrets::now_ns;
+use crate::table::words_text;
 use crate::units;
 
 /// Files that are listed one by one.
@@ -204,7 +205,7 @@ pub(crate) fn show_restored(cli: &Globals, place: &str, ended: RestoreEnded) -> 
         })?;
     } else {
         let said = ended.notices.iter().chain(&ended.failed).chain(&ended.problems);
-        said.take(FILES_SHOWN).for_each(|line| eprintln!("capstan: {line}"));
+        said.take(FILES_SHOWN).for_each(|line| eprintln!("capstan: {}", words_text(line)));
         if ended.failure.is_none() && !cli.quiet {
             let (paths, bytes) = (units::counted(ended.members, "path"), units::bytes(ended.bytes));
             println!("{paths}, {bytes} restored to {place}");
@@ -217,7 +218,7 @@ pub(crate) fn show_restored(cli: &Globals, place: &str, ended: RestoreEnded) -> 
         }
     }
     match ended.failure {
-        Some(reason) => Err(Failure::Other(reason)),
+        Some(reason) => Err(Failure::Other(words_text(&reason))),
         None if is_whole => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
     }

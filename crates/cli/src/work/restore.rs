@@ -28,7 +28,7 @@ use crate::place::{MATCHED_NOTHING, check_of, place_at};
 use crate::place::{find_volume, object_or_volume};
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
-use crate::table::path_text;
+use crate::table::{path_text, words_text};
 use crate::units;
 use crate::wording::short;
 use crate::work::client_restore::restore_as_user;
@@ -268,7 +268,7 @@ fn show_failures(display: &Display, report: &RestoreReport) {
     for (reason, paths) in by_reason.values().take(FILES_SHOWN) {
         let (first, more) = (path_text(paths[0]), paths.len() - 1);
         let shown = if more == 0 { first } else { format!("{first} and {}", units::counted(more as u64, "more path")) };
-        display.warn(&format!("{shown}: {reason}"));
+        display.warn(&format!("{shown}: {}", words_text(reason)));
         for path in paths.iter().skip(1).take(PATHS_OF_A_REASON) {
             display.say(&format!("  {}", path_text(path)));
         }
@@ -337,7 +337,7 @@ fn show_restore(
     }
     let problems = report.extract.as_ref().map(|extract| extract.problems.as_slice()).unwrap_or_default();
     for problem in problems.iter().take(FILES_SHOWN) {
-        display.warn(&format!("{}: {}", path_text(&problem.path), problem.reason));
+        display.warn(&format!("{}: {}", path_text(&problem.path), words_text(&problem.reason)));
     }
     if problems.len() > FILES_SHOWN {
         display.warn(&format!("and {} more problems", problems.len() - FILES_SHOWN));

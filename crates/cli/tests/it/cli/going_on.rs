@@ -118,3 +118,16 @@ fn what_stays_and_is_something_else_is_counted() {
     restore(&["home", "--overwrite", "changed"], 0);
     assert_eq!(fs::read_to_string(back.join("letters/ada.txt")).unwrap(), "dear Ada\n");
 }
+
+/// Names with the escapes of a terminal went through to it where they could not be restored.
+#[test]
+fn what_cannot_be_restored_moves_no_cursor() {
+    let bench = Bench::new(&[]);
+    let name = "odd\u{1b}[2J\nname";
+    fs::write(bench.source().join(name), "odd\n").unwrap();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let back = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    fs::create_dir_all(back.join(name)).unwrap();
+    let said = bench.said(&["restore", "home", "--to", "back", "--overwrite", "always"], 3);
+    assert!(!said.contains('\u{1b}') && said.contains("odd\\u{1b}[2J\\nname: a directory of this name"), "{said}");
+}
