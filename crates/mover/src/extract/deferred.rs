@@ -1,13 +1,13 @@
 //! What waits for the end: hard links, then directory metadata.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 use capstan_format::EntryKind;
 use capstan_format::pax::DecodedMember;
-use rustix::fs::{AtFlags, OFlags, fstat, linkat, statat, syncfs};
+use rustix::fs::{AtFlags, Mode, OFlags, chmod, fstat, linkat, statat, syncfs};
 use rustix::io::Errno;
 
 use super::directories::{DirectoryCache, Missing};
@@ -25,7 +25,7 @@ const LINK_LANES: u64 = 64;
 
 impl RestoreTarget {
     /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories
-    /// have mode 0700 and the present time.
+    /// have mode 0700 and the present time. Those above all members get the mode that any new directory gets.
     ///
     /// # Errors
     /// [`ExtractError`] if the target fails or is full; what concerns single paths is in the report.
@@ -35,7 +35,10 @@ impl RestoreTarget {
             std::mem::replace(&mut *journal, Journal::new(0))
         };
         make_links(&self, take(&self.links), take(&self.linkable))?;
-        set_directories(&self, take(&self.directories))?;
+        let mut nameless = self.root().take_implicit();
+        set_directories(&self, take(&self.directories), &mut nameless)?;
+        // The target itself is whoever made it's to open.
+        nameless.iter().rev().filter(|path| !path.is_empty()).for_each(|path| open_to_others(&self, path));
         if self.options().durability == Durability::Synced {
             let synced = self.root().resolver.open(self.root().fd.as_fd(), b".", OFlags::RDONLY).and_then(syncfs);
             synced.map_err(|errno| self.fatal("bring it to stable storage", errno.into()))?;
@@ -182,10 +185,21 @@ fn foreign_file(link: &[u8]) -> Failure {
     Failure::Member(ExtractProblemKind::LinkTarget, reason)
 }
 
-/// Sets the metadata of the directories of a journal whose lanes are their depths.
-fn set_directories(target: &RestoreTarget, mut journal: Journal) -> Result<(), ExtractError> {
+/// Sets the metadata of the directories of a journal whose lanes are their depths. Of directories that were made
+/// without a member, those below one of these stay closed: their own members are missing.
+fn set_directories(
+    target: &RestoreTarget,
+    mut journal: Journal,
+    nameless: &mut BTreeSet<Vec<u8>>,
+) -> Result<(), ExtractError> {
     while let Some(record) = target.journal_result(journal.take())? {
         let member = decode(&record);
+        for path in below(nameless, &member.path) {
+            let reason = "its own entry was not restored, so it is closed to others (mode 0700). Restore it again with \
+                          --overwrite changed, or set its owner and mode";
+            target.tally().problem(&path, ExtractProblemKind::Metadata, reason.to_owned());
+            nameless.remove(&path);
+        }
         match set_directory(target, &member) {
             Ok(()) => count(&target.tally().directories, 1),
             Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
@@ -193,6 +207,39 @@ fn set_directories(target: &RestoreTarget, mut journal: Journal) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// What lies below a directory, of some paths.
+fn below(paths: &BTreeSet<Vec<u8>>, directory: &[u8]) -> Vec<Vec<u8>> {
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let above = if directory.is_empty() { Vec::new() } else { [directory, b"/"].concat() };
+    let from = paths.range(above.clone()..).take_while(|path| path.starts_with(&above));
+    from.filter(|path| !path.is_empty()).cloned().collect()
+}
+
+/// Gives a directory above the source the mode of any new directory. It was closed until all below it is protected.
+fn open_to_others(target: &RestoreTarget, path: &[u8]) {
+    let root = target.root();
+    let set = || {
+        let opened = root.resolver.open(root.fd.as_fd(), path, OFlags::PATH | OFlags::DIRECTORY)?;
+        // What its directory made it inherit stays.
+        let inherited = Mode::from_raw_mode(fstat(&opened)?.st_mode & 0o7000);
+        chmod(metadata::descriptor_path(opened.as_fd()), inherited | (Mode::from_raw_mode(0o777) - umask()))
+    };
+    if let Err(errno) = set() {
+        let reason = format!("cannot set its mode: {errno}. It is closed to others (mode 0700)");
+        target.tally().problem(path, ExtractProblemKind::Metadata, reason);
+    }
+}
+
+/// What is taken from the mode of new files of this process; where that cannot be told, all that others may do.
+fn umask() -> Mode {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let bits = text.and_then(|text| u32::from_str_radix(text.trim(), 8).ok());
+    Mode::from_raw_mode(bits.unwrap_or(0o077))
 }
 
 fn set_directory(target: &RestoreTarget, member: &DecodedMember) -> Result<(), Failure> {

@@ -3,13 +3,14 @@
 //! A stream comes in the order of a walk: most members stand in the directory of the one before, or in one nearby. A
 //! small cache of open directories finds it, or an ancestor from which one call leads there. Directories that no member
 //! made yet (another stream may hold them) are made with mode 0700 and remembered, so that the member that describes
-//! them later may set their metadata also where existing directories are to be left alone.
+//! them later may set their metadata also where existing directories are to be left alone. Those that no member
+//! described until the end lie above the source, and are opened then.
 //!
 //! The descriptors stay valid whatever happens to the names: nothing in this crate moves a directory or puts something
 //! else in its place.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,8 +28,8 @@ use super::names::Names;
 const OPEN_MAX: usize = 64;
 /// Bytes of their paths; paths may be long.
 const PATH_BYTES_MAX: usize = 1 << 20;
-/// Directories remembered as made without a member.
-const IMPLICIT_MAX: usize = 1 << 20;
+/// Bytes of the paths of directories that are remembered as made without a member.
+const IMPLICIT_BYTES_MAX: usize = 16 << 20;
 
 pub(super) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
@@ -38,8 +39,25 @@ pub(super) struct Root {
     pub(super) fd: OwnedFd,
     pub(super) resolver: Resolver,
     pub(super) names: Names,
-    implicit: Mutex<HashSet<u64>>,
+    implicit: Mutex<Implicit>,
     hash: RandomState,
+}
+
+/// Directories that were made without a member.
+#[derive(Debug, Default)]
+struct Implicit {
+    paths: BTreeSet<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Implicit {
+    fn note(&mut self, path: &[u8]) {
+        // Beyond the bound the metadata of further ones is not set under `Overwrite::Never`, and they stay closed; it
+        // is not worth more memory.
+        if self.bytes + path.len() <= IMPLICIT_BYTES_MAX && self.paths.insert(path.to_vec()) {
+            self.bytes += path.len();
+        }
+    }
 }
 
 impl Root {
@@ -52,20 +70,22 @@ impl Root {
 
     /// Remembers that a directory was made without a member.
     pub(super) fn made_implicitly(&self, path: &[u8]) {
-        self.note(&mut self.implicit(), path);
+        self.implicit().note(path);
     }
 
     /// Whether a directory was made without a member; asked once, by the member.
     pub(super) fn claim(&self, path: &[u8]) -> bool {
-        self.implicit().remove(&self.hash.hash_one(path))
+        let mut implicit = self.implicit();
+        let is_implicit = implicit.paths.remove(path);
+        if is_implicit {
+            implicit.bytes -= path.len();
+        }
+        is_implicit
     }
 
-    fn note(&self, implicit: &mut HashSet<u64>, path: &[u8]) {
-        // Beyond the bound the metadata of further ones is not set under `Overwrite::Never`; it is not worth more
-        // memory.
-        if implicit.len() < IMPLICIT_MAX {
-            implicit.insert(self.hash.hash_one(path));
-        }
+    /// The directories that were made and that no member has claimed; asked once.
+    pub(super) fn take_implicit(&self) -> BTreeSet<Vec<u8>> {
+        std::mem::take(&mut *self.implicit()).paths
     }
 
     /// What stands for a path in the memory of this restore; whoever wrote a stream cannot foresee it.
@@ -78,7 +98,7 @@ impl Root {
         self.hash.hash_one(number)
     }
 
-    fn implicit(&self) -> MutexGuard<'_, HashSet<u64>> {
+    fn implicit(&self) -> MutexGuard<'_, Implicit> {
         self.implicit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +107,7 @@ impl Root {
     fn make(&self, parent: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<(), Errno> {
         let mut implicit = self.implicit();
         match mkdirat(parent, name, Mode::RWXU) {
-            Ok(()) => self.note(&mut implicit, path),
+            Ok(()) => implicit.note(path),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }

@@ -405,6 +405,34 @@ fn a_hard_link_into_another_file_system_is_named_as_one() {
     assert!(problems[0].reason.contains("another file system"), "{problems:?}");
 }
 
+/// Directories above a source are in no backup. They stayed closed to all but whoever restored, and nobody reached what
+/// lay below them.
+#[test]
+fn directories_above_the_source_are_opened_at_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("to");
+    let mode = |path: &str| fs::metadata(to.join(path)).unwrap().mode() & 0o7777;
+    let stream = [
+        file("srv/data/www/lost/private", b"x"),
+        member("srv/data/www", EntryKind::Directory, 0o750, 0, "", b""),
+        file("srv/data/www/index", b"x"),
+    ]
+    .concat();
+    let target = RestoreTarget::new(&to, ExtractOptions::default()).unwrap();
+    let mut done = |_: &capstan_mover::extract::MemberDone<'_>| {
+        assert_eq!((mode("srv"), mode("srv/data")), (0o700, 0o700), "while it runs");
+    };
+    target.extractor().extract(&mut &stream[..], &mut |_| MemberChoice::Take, &mut done).unwrap();
+    let report = target.finish().unwrap();
+    fs::create_dir(directory.path().join("new")).unwrap();
+    let new = fs::metadata(directory.path().join("new")).unwrap().mode() & 0o7777;
+    assert_eq!((mode("srv"), mode("srv/data"), mode("srv/data/www"), mode("")), (new, new, 0o750, 0o700));
+    // Nobody knows who may look into a directory whose own entry is missing.
+    let problems: Vec<_> = report.problems.iter().map(|problem| (problem.kind, &problem.path[..])).collect();
+    assert_eq!(problems, [(ExtractProblemKind::Metadata, &b"srv/data/www/lost"[..])]);
+    assert_eq!(mode("srv/data/www/lost"), 0o700);
+}
+
 /// A directory on the way is exchanged for a link out of the target, over and over, by another thread.
 #[test]
 fn another_process_that_exchanges_a_directory_for_a_link_gains_nothing() {
