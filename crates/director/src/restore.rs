@@ -580,22 +580,62 @@ mod tests {
     use super::*;
     use crate::{BackupRequest, BackupWatch, Config, InitOptions, Place};
 
-    /// A file whose checksum is not that of the catalog is written, and named: that another library has it, too, does
-    /// not make it right.
-    #[test]
-    fn a_file_with_another_checksum_stays_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        let (state, source, mut config) = (dir.path().join("state"), dir.path().join("source"), Config::default());
+    /// A site below a directory, with a backup of nine files.
+    fn backed_up(dir: &Path, mut config: Config) -> (Site, PathBuf) {
+        let unlock = create_key_file(&dir.join("key")).unwrap();
+        let (state, source) = (dir.join("state"), dir.join("source"));
         config.library.drives = 1;
-        let west = LibraryConfig { path: PathBuf::from("west"), ..config.library.clone() };
-        config.libraries.insert("west".to_owned(), west);
         std::fs::create_dir(&source).unwrap();
         (0..9).for_each(|file| std::fs::write(source.join(file.to_string()), [file; 9_000]).unwrap());
         let options = InitOptions { config, encryption: None, database: capstan_catalog::Database::Sqlite };
         Site::init(&state, &options, Some(&unlock)).unwrap();
         let site = Site::open(&state, Some(&unlock), || 1_800_000_000_000_000_000, Arc::new(|_| {})).unwrap();
         site.backup(&BackupRequest::of(vec![source.clone()]), &BackupWatch::default()).unwrap();
+        (site, source)
+    }
+
+    /// Where less came of a stream than was wanted, as behind what looked like its end, the rest was missing without a
+    /// word.
+    #[test]
+    fn a_file_that_is_not_met_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (site, _) = backed_up(dir.path(), Config::default());
+        let object = locked(&site.catalog).objects(&ObjectFilter::default()).unwrap()[0].id;
+        let mut plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
+        let neighbours = |members: &[capstan_mover::WantedMember]| {
+            members.windows(2).position(|pair| {
+                pair.iter().all(|member| member.len > 9_000) && pair[0].offset + pair[0].len == pair[1].offset
+            })
+        };
+        let streams = &mut plan.wanted.streams;
+        let stream = streams.iter_mut().find(|stream| neighbours(&stream.members).is_some()).unwrap();
+        let first = neighbours(&stream.members).unwrap();
+        let should_begin = stream.members[first + 1].offset;
+        stream.members[first].len += 512;
+        (stream.members[first + 1].offset, stream.members[first + 1].len) =
+            (should_begin + 512, stream.members[first + 1].len - 512);
+        let connection = stream.connection;
+        let is_it = |of: &&mut StateEntry| (of.entry.connection, of.entry.offset) == (connection, should_begin);
+        let entry = &mut plan.entries.iter_mut().find(is_it).unwrap().entry;
+        entry.offset += 512;
+        let path = entry.path.clone();
+        let to = dir.path().join("restored");
+        let report = site.restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
+        assert_eq!(report.failed.len(), 1, "{:?}", report.failed);
+        assert_eq!(report.failed[0].path, path);
+        assert!(report.failed[0].reason.contains("no member begins here"), "{:?}", report.failed);
+    }
+
+    /// A file whose checksum is not that of the catalog is written, and named: that another library has it, too, does
+    /// not make it right.
+    #[test]
+    fn a_file_with_another_checksum_stays_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.library.drives = 1;
+        let west = LibraryConfig { path: PathBuf::from("west"), ..config.library.clone() };
+        config.libraries.insert("west".to_owned(), west);
+        let (site, source) = backed_up(dir.path(), config);
         site.add_pool("vault", None, None).unwrap();
         let objects = locked(&site.catalog).objects(&ObjectFilter::default()).unwrap();
         let west = site.clone().in_library("west").unwrap();

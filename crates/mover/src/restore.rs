@@ -177,20 +177,20 @@ pub(crate) fn restore_stream(
     let mut extractor = target.extractor();
     each_range(reader, watch, |reader, range, members| {
         let begin = range.start;
-        let mut at = 0;
+        // How many members were met, or are named as missing.
+        let mut met = 0;
         let mut done = |done: &crate::extract::MemberDone<'_>| {
             watch.members.fetch_add(1, Ordering::Relaxed);
             watch.bytes.fetch_add(done.bytes, Ordering::Relaxed);
-            while members.get(at).is_some_and(|member| member.offset < begin + done.offset) {
-                at += 1;
-            }
+            let mut missing = |offset| verdicts.fail(stream, offset, NOT_MET.to_owned());
+            let member = meet(members, &mut met, begin + done.offset, &mut missing);
             let written = done.outcome == MemberOutcome::Written;
-            if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
+            if let (true, Some(crc), Some(member)) = (written, done.crc, member)
                 && crc != member.crc
             {
                 verdicts.note(stream, member.offset, (checksum_words(member.crc, crc), true));
             }
-            if let (MemberOutcome::Damaged(file), Some(member)) = (done.outcome, members.get(at)) {
+            if let (MemberOutcome::Damaged(file), Some(member)) = (done.outcome, member) {
                 let words = match file {
                     DamagedFile::Kept => format!("{} of its bytes could not be read: {KEPT}", done.missing),
                     DamagedFile::Unread => "nothing of its content could be read".to_owned(),
@@ -204,8 +204,15 @@ pub(crate) fn restore_stream(
         let mut bytes = Counted::new(reader.range(range), watch);
         let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);
         match extracted {
-            Ok(()) => Step::Done,
-            Err(ExtractError::Stream(error)) => broken(verdicts, stream, begin, members, &error),
+            Ok(()) => {
+                not_met(verdicts, stream, &members[met..]);
+                Step::Done
+            }
+            Err(ExtractError::Stream(error)) => {
+                let hit = hit_by(begin, members, &error);
+                not_met(verdicts, stream, members.get(met..hit).unwrap_or_default());
+                broken(verdicts, stream, begin, members, &error)
+            }
             Err(fatal) => {
                 watch.stop.store(true, Ordering::Relaxed);
                 let mut first = verdicts.fatal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,34 +274,66 @@ fn check_members(
     let mut reader = MemberReader::new(bytes);
     // One wanted member may be several in the stream: standard input is cut into segments.
     let mut open: Option<(&WantedMember, u32)> = None;
-    let mut left = members.iter().peekable();
-    while let Some((head, mut content)) = reader.next()? {
-        let offset = begin + head.offset;
-        while let Some(member) = left.next_if(|member| member.offset <= offset) {
-            settle(open.replace((member, 0)), fail);
-            if member.offset != offset {
-                fail(member.offset, "no member begins here".to_owned());
+    let mut met = 0;
+    let mut read = || -> Result<(), StreamError> {
+        while let Some((head, mut content)) = reader.next()? {
+            let mut missing = Vec::new();
+            let member = meet(members, &mut met, begin + head.offset, &mut |offset| missing.push(offset));
+            if member.is_some() || !missing.is_empty() {
+                settle(std::mem::replace(&mut open, member.map(|member| (member, 0))), fail);
             }
-        }
-        let Some((_, crc)) = &mut open else { continue };
-        let mut len = 0;
-        while let Some(piece) = content.next_piece()? {
-            match piece {
-                Piece::Data { bytes, .. } => {
-                    *crc = crc32c_append(*crc, bytes);
-                    len += bytes.len() as u64;
-                }
-                // What is missing is an error here.
-                Piece::Hole { len: hole, .. } | Piece::Missing { len: hole, .. } => {
-                    *crc = crc32c_append_zeros(*crc, hole);
+            missing.into_iter().for_each(|offset| fail(offset, NOT_MET.to_owned()));
+            let Some((_, crc)) = &mut open else { continue };
+            let mut len = 0;
+            while let Some(piece) = content.next_piece()? {
+                match piece {
+                    Piece::Data { bytes, .. } => {
+                        *crc = crc32c_append(*crc, bytes);
+                        len += bytes.len() as u64;
+                    }
+                    // What is missing is an error here.
+                    Piece::Hole { len: hole, .. } | Piece::Missing { len: hole, .. } => {
+                        *crc = crc32c_append_zeros(*crc, hole);
+                    }
                 }
             }
+            watch.members.fetch_add(1, Ordering::Relaxed);
+            watch.bytes.fetch_add(len, Ordering::Relaxed);
         }
-        watch.members.fetch_add(1, Ordering::Relaxed);
-        watch.bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    };
+    let read = read();
+    // Those behind the place where a stream breaks are tried again; those before it were read, or should have been.
+    let hit = read.as_ref().map_or_else(|error| hit_by(begin, members, error), |()| members.len());
+    settle(open.filter(|(member, _)| members.get(hit).is_none_or(|hit| member.offset < hit.offset)), fail);
+    members.get(met..hit).unwrap_or_default().iter().for_each(|member| fail(member.offset, NOT_MET.to_owned()));
+    read
+}
+
+/// Why a member fails that is wanted where none begins.
+const NOT_MET: &str = "no member begins here";
+
+/// The wanted member that begins at an offset, if one does. Those before it that were not met do not begin where they
+/// should.
+fn meet<'m>(
+    members: &'m [WantedMember],
+    met: &mut usize,
+    offset: u64,
+    missing: &mut dyn FnMut(u64),
+) -> Option<&'m WantedMember> {
+    while let Some(member) = members.get(*met).filter(|member| member.offset <= offset) {
+        *met += 1;
+        if member.offset == offset {
+            return Some(member);
+        }
+        missing(member.offset);
     }
-    settle(open, fail);
-    Ok(())
+    None
+}
+
+/// Where a stream seems to end early, what is wanted behind its end is not there.
+fn not_met(verdicts: &Verdicts, stream: usize, members: &[WantedMember]) {
+    members.iter().for_each(|member| verdicts.fail(stream, member.offset, NOT_MET.to_owned()));
 }
 
 /// Compares the checksum of a member that has ended.
@@ -355,12 +394,17 @@ fn each_range(
     }
 }
 
-/// The member in which a stream broke fails; those behind it are tried again.
-fn broken(verdicts: &Verdicts, stream: usize, begin: u64, members: &[WantedMember], error: &StreamError) -> Step {
+/// In which member a stream broke.
+fn hit_by(begin: u64, members: &[WantedMember], error: &StreamError) -> usize {
     let (StreamError::Read { offset, .. } | StreamError::Malformed { offset, .. } | StreamError::Truncated { offset }) =
         error;
     let at = begin + offset;
-    let hit = members.partition_point(|member| member.offset + member.len <= at).min(members.len() - 1);
+    members.partition_point(|member| member.offset + member.len <= at).min(members.len().saturating_sub(1))
+}
+
+/// The member in which a stream broke fails; those behind it are tried again.
+fn broken(verdicts: &Verdicts, stream: usize, begin: u64, members: &[WantedMember], error: &StreamError) -> Step {
+    let hit = hit_by(begin, members, error);
     verdicts.fail(stream, members[hit].offset, explain(error));
     Step::SkipTo(hit + 1)
 }
@@ -368,4 +412,65 @@ fn broken(verdicts: &Verdicts, stream: usize, begin: u64, members: &[WantedMembe
 fn explain(error: &StreamError) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_format::EntryKind;
+    use capstan_format::pax::{Member, encode, padding};
+
+    use super::*;
+
+    /// A member, and what is wanted of it.
+    fn member(path: &[u8], content: &[u8], at: &mut u64) -> (Vec<u8>, WantedMember) {
+        let (user, link, records, mut bytes) = (&b""[..], &b""[..], &b""[..], Vec::new());
+        let (kind, mode, size, group) = (EntryKind::File, 0o644, content.len() as u64, user);
+        let (uid, gid, mtime_ns, device, extents) = (0, 0, 0, (0, 0), None);
+        let header = Member { path, kind, mode, uid, gid, user, group, size, mtime_ns, link, device, records, extents };
+        encode(&header, &mut bytes);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len() + padding(size), 0);
+        let (offset, len) = (*at, bytes.len() as u64);
+        *at += len;
+        (bytes, WantedMember { offset, len, crc: crc32c_append(0, content) })
+    }
+
+    fn checked(bytes: &[u8], begin: u64, members: &[WantedMember]) -> (bool, Vec<(u64, String)>) {
+        let mut failed = Vec::new();
+        let mut fail = |offset, reason| failed.push((offset, reason));
+        let read = check_members(&mut &bytes[..], begin, members, &RestoreWatch::default(), &mut fail);
+        (read.is_ok(), failed)
+    }
+
+    /// Two blocks of zeros are the end of an archive: what was wanted behind them was taken for read.
+    #[test]
+    fn what_is_wanted_behind_the_end_of_an_archive_has_failed() {
+        let (begin, mut at) = (10_240, 10_240);
+        let parts: Vec<_> =
+            [&b"one"[..], b"two", b"three", b"four"].map(|path| member(path, &path.repeat(400), &mut at)).into();
+        let members: Vec<_> = parts.iter().map(|(_, wanted)| *wanted).collect();
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
+        assert_eq!(checked(&bytes, begin, &members), (true, vec![]));
+        let not_met = |at: usize| (members[at].offset, NOT_MET.to_owned());
+        let third = (members[2].offset - begin) as usize;
+        bytes[third..third + 1024].fill(0);
+        assert_eq!(checked(&bytes, begin, &members), (true, vec![not_met(2), not_met(3)]));
+
+        // One that comes wholly before the place where the stream breaks is compared all the same.
+        bytes[third - 512] ^= 1;
+        bytes[third..third + 512].fill(b'x');
+        let (is_ok, failed) = checked(&bytes, begin, &members);
+        assert!(!is_ok && failed.len() == 1 && failed[0].0 == members[1].offset, "{failed:?}");
+        assert!(failed[0].1.starts_with(OTHER_CONTENT), "{failed:?}");
+    }
+
+    /// Standard input is one file, and several members.
+    #[test]
+    fn further_segments_of_a_member_are_no_members_of_their_own() {
+        let mut at = 0;
+        let parts = [&b"first"[..], b"second"].map(|content| member(b"dump", content, &mut at));
+        let wanted = WantedMember { offset: 0, len: at, crc: crc32c_append(0, b"firstsecond") };
+        assert_eq!(checked(&parts.map(|(bytes, _)| bytes).concat(), 0, &[wanted]), (true, vec![]));
+    }
 }
