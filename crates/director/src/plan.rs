@@ -70,7 +70,7 @@ pub struct RestorePlan {
     /// comes back.
     pub vanished: Vec<Vec<u8>>,
     /// Paths that come back in part: directories that could not be listed (to their end) and files that could not be
-    /// read to theirs, where zeros stand for the rest.
+    /// read to theirs, or became shorter meanwhile, where zeros stand for the rest.
     pub incomplete: Vec<Vec<u8>>,
     /// Paths that could not be read when they were last backed up: an older version is restored.
     pub older: Vec<OlderVersion>,
@@ -282,6 +282,10 @@ impl Site {
                 .filter(|entry| entry.entry.flags.contains(flag) && (entry.entry.member_len > 0) == stored);
             with.map(|entry| entry.entry.path.clone()).collect()
         };
+        let mut incomplete: Vec<_> = paths_that(EntryFlags::UNREADABLE, true);
+        incomplete.extend(paths_that(EntryFlags::SHRANK, true));
+        incomplete.sort();
+        incomplete.dedup();
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File && entry.entry.member_len > 0;
         let estimate_ns = passes.len() as u64 * MOUNT_NS
             + reads.locates() * LOCATE_NS
@@ -291,7 +295,7 @@ impl Site {
             bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),
             lost: paths_that(EntryFlags::UNREADABLE, false),
             vanished: paths_that(EntryFlags::VANISHED, false),
-            incomplete: paths_that(EntryFlags::UNREADABLE, true),
+            incomplete,
             older,
             without_key,
             wanted,
