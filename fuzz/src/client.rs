@@ -95,7 +95,8 @@ impl State {
             scope.spawn(move || conversation.hold(jobs));
             let of_client = site.clone().for_client(CLIENT).with_sources(Arc::new(job));
             // Whatever it comes to: it ends.
-            let request = BackupRequest::of(vec![PathBuf::from(SOURCE)]);
+            let mut request = BackupRequest::of(vec![PathBuf::from(SOURCE)]);
+            request.tree.may_be_empty = true;
             let report = of_client.backup(&request, &BackupWatch::default());
             // Nobody expects blocks any more.
             conversation.is_over.store(true, Ordering::Relaxed);

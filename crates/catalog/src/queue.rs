@@ -343,13 +343,14 @@ impl Catalog {
         self.db.query(&query, params![limit], done)
     }
 
-    /// How many runs have ended since, by how they ended.
+    /// How many runs have ended between two times, by how they ended. What a clock that was ahead has dated later than
+    /// that is no part of it.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub fn runs_ended_since(&self, since_ns: i64) -> Result<Vec<(RunOutcome, i64)>, CatalogError> {
-        let query = "SELECT outcome, COUNT(*) FROM done_runs WHERE ended_ns > ?1 GROUP BY outcome";
-        self.db.query(query, params![since_ns], |row| Ok((outcome_of(row.get(0)?)?, row.get(1)?)))
+    pub fn runs_ended_between(&self, since_ns: i64, until_ns: i64) -> Result<Vec<(RunOutcome, i64)>, CatalogError> {
+        let query = "SELECT outcome, COUNT(*) FROM done_runs WHERE ended_ns > ?1 AND ended_ns <= ?2 GROUP BY outcome";
+        self.db.query(query, params![since_ns, until_ns], |row| Ok((outcome_of(row.get(0)?)?, row.get(1)?)))
     }
 
     /// A run that has ended, by its number.

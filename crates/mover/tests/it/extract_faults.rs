@@ -179,7 +179,7 @@ fn files_have_privileges_only_where_the_options_say_so() {
     );
     stream.extend(member("shared", EntryKind::Directory, 0o2775, 0, "", b""));
     for (owners, mode, of_directory, has_capability, problems) in [
-        (Owners::Caller, 0o755, 0o775, false, 0),
+        (Owners::Caller, 0o755, 0o2775, false, 0),
         (Owners::WithoutPrivileges, 0o755, 0o2775, false, 2),
         (Owners::Restore, 0o6755, 0o2775, true, 0),
     ] {

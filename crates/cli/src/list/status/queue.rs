@@ -164,13 +164,14 @@ impl Queued {
     pub(super) fn of(site: &Site) -> Result<Self, Failure> {
         let look = look(site)?;
         let done = site.catalog().done_runs(RUNS_LOOKED_AT).map_err(director)?;
-        let since_ns = site.now_ns().saturating_sub(MISSED_FOR_NS);
+        let now_ns = site.now_ns();
+        let day = now_ns.saturating_sub(MISSED_FOR_NS)..=now_ns;
         let mut ended_of_day: BTreeMap<_, _> = OUTCOMES.map(|outcome| (run_outcome_word(outcome), 0)).into();
-        for (outcome, count) in site.catalog().runs_ended_since(since_ns).map_err(director)? {
+        for (outcome, count) in site.catalog().runs_ended_between(*day.start(), *day.end()).map_err(director)? {
             ended_of_day.insert(run_outcome_word(outcome), count);
         }
         let failed_last = failed_last(site, &look, &done);
-        let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
+        let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && day.contains(&done.ended_ns));
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
         missed.dedup();
