@@ -286,7 +286,9 @@ impl Site {
         report.bad.extend(second.bad);
         report.orders.extend(second.orders);
         report.without_key.extend(second.without_key);
-        report.lost.extend(second.lost);
+        // What was read in vain once more is the same block.
+        let lost = second.lost.into_iter().filter(|lost| !report.lost.contains(lost)).collect::<Vec<_>>();
+        report.lost.extend(lost);
         if report.failed.is_empty() {
             report.recovered.append(&mut report.lost);
             report.without_key.clear();

@@ -524,8 +524,8 @@ pub fn key_store_path(dir: &Path) -> PathBuf {
     dir.join("keys.db")
 }
 
-/// What an initialisation that was stopped may have left.
-const OF_INIT: [&str; 4] = ["keys.db", "keys.db-journal", "catalog", "library"];
+/// What an initialisation that was stopped may have left, and what the laboratory measured before.
+const OWN: [&str; 6] = ["keys.db", "keys.db-journal", "catalog", "library", "laboratory.json", "laboratory.lock"];
 
 /// Refuses a directory that others use: nobody else could enter it any more.
 fn check_ours(dir: &Path) -> Result<(), DirectorError> {
@@ -537,7 +537,7 @@ fn check_ours(dir: &Path) -> Result<(), DirectorError> {
         Err(error) => return Err(cannot(error)),
     };
     let mut names = listed.filter_map(Result::ok).map(|entry| entry.file_name());
-    match names.find(|name| !OF_INIT.iter().any(|ours| name == ours)) {
+    match names.find(|name| !OWN.iter().any(|own| name == own)) {
         Some(name) => Err(cannot(io::Error::other(format!(
             "others may enter it, and it holds something else ({}): name a directory of its own",
             name.display()

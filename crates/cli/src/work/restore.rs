@@ -319,6 +319,9 @@ fn show_restore(
     directory: &Path,
 ) -> Result<ExitCode, Failure> {
     show_failures(display, report);
+    if report.is_damaged() && !plan.keep_damaged && !report.failed.is_empty() {
+        display.say("With --keep-damaged, what can be read of a damaged file is kept beside its name.");
+    }
     if !report.is_whole() {
         for volser in &plan.stood_in_for {
             display.warn(&format!(

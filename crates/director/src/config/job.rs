@@ -217,7 +217,27 @@ impl JobConfig {
                 return Err((Some(key), reason));
             }
         }
+        self.check_paths()?;
         self.timing().map(drop)
+    }
+
+    /// What is wrong with a policy's paths and patterns, if anything is. Of a job of the settings, its run says so: the
+    /// settings are for other things, too.
+    fn check_paths(&self) -> Result<(), Wrong> {
+        let has_dots = |path: &&PathBuf| path.components().any(|part| part == Component::ParentDir);
+        if let Some(path) = self.sources.iter().find(has_dots) {
+            return Err((Some("sources"), format!("{} has .. in it: name the directory itself", path.display())));
+        }
+        let is_named_twice = |(number, path): &(usize, &PathBuf)| {
+            self.sources[..*number].iter().any(|before| before.components().eq(path.components()))
+        };
+        if let Some((_, path)) = self.sources.iter().enumerate().find(is_named_twice) {
+            return Err((Some("sources"), format!("{} is named twice", path.display())));
+        }
+        if let Err(error) = PathPatterns::new(&self.exclude) {
+            return Err((Some("exclude"), with_causes(&error)));
+        }
+        Ok(())
     }
 
     /// The settings that name programs, and what they say.
@@ -258,19 +278,6 @@ impl JobConfig {
                 let reason = format!("{} is not absolute, and it may be started from anywhere", path.display());
                 return Err((Some(key), reason));
             }
-        }
-        let has_dots = |path: &&PathBuf| path.components().any(|part| part == Component::ParentDir);
-        if let Some(path) = self.sources.iter().find(has_dots) {
-            return Err((Some("sources"), format!("{} has .. in it: name the directory itself", path.display())));
-        }
-        let is_named_twice = |(number, path): &(usize, &PathBuf)| {
-            self.sources[..*number].iter().any(|before| before.components().eq(path.components()))
-        };
-        if let Some((_, path)) = self.sources.iter().enumerate().find(is_named_twice) {
-            return Err((Some("sources"), format!("{} is named twice", path.display())));
-        }
-        if let Err(error) = PathPatterns::new(&self.exclude) {
-            return Err((Some("exclude"), with_causes(&error)));
         }
         self.bandwidth()?;
         if self.stdin.is_some() && (self.level == Some(JobLevel::Incremental) || self.full_every.is_some()) {

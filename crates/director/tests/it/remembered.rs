@@ -152,6 +152,7 @@ fn what_can_be_read_of_a_damaged_file_is_kept_beside_its_name() {
         let report = site.restore(&plan, &to, &options, &RestoreWatch::default()).unwrap();
         assert!(!report.is_whole());
         assert_eq!(report.failed.len(), 1, "{:?}", report.failed);
+        assert_eq!(report.lost.len(), 1, "the block is named once: {:?}", report.lost);
         report.failed[0].reason.clone()
     };
     let reason = restore(false, Overwrite::Never);

@@ -1,9 +1,9 @@
 //! Lists for people: what they show, in which columns, and what they leave out.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::Bench;
+use super::{Bench, capstan, ended};
 
 /// `show` printed raw JSON, with times in nanoseconds and a line for each extent.
 #[test]
@@ -169,4 +169,23 @@ fn pools_show_retention_as_it_was_given() {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line.split_whitespace().any(|word| word == retention), "{line}");
     }
+}
+
+/// `init --state /srv` shut everybody else out of /srv.
+#[test]
+fn a_folder_that_others_use_is_no_state_directory() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (state, others) = (dir.path().join("srv"), dir.path().join("srv/others"));
+    fs::create_dir_all(&others).unwrap();
+    let init = || {
+        let mut command = capstan(&["init", "--encrypt", "none", "--volume-size", "64M"]);
+        command.env("CAPSTAN_STATE", &state).output().unwrap()
+    };
+    let refused = init();
+    ended(&refused, &["init"], 1);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("it holds something else (others): name a directory of its own"), "{said}");
+    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o755);
+    fs::remove_dir(&others).unwrap();
+    ended(&init(), &["init"], 0);
 }
