@@ -179,7 +179,7 @@ fn a_folder_that_others_use_is_no_state_directory() {
     fs::create_dir_all(&others).unwrap();
     let init = || {
         let mut command = capstan(&["init", "--encrypt", "none", "--volume-size", "64M"]);
-        command.env("CAPSTAN_STATE", &state).output().unwrap()
+        command.env("CAPSTAN_STATE", &state).env("CAPSTAN_PASSPHRASE", "three plain words").output().unwrap()
     };
     let refused = init();
     ended(&refused, &["init"], 1);
