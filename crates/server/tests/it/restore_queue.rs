@@ -102,6 +102,22 @@ fn a_restore_waits_for_its_volume_to_be_inserted() {
     assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
 }
 
+/// Whoever wants what is there now need not wait for somebody to fetch the rest.
+#[test]
+fn a_restore_in_part_does_not_wait_for_a_volume() {
+    let told = Told::new();
+    let site = told.bench.site();
+    let volumes = site.catalog().volumes().unwrap();
+    let volume = volumes.iter().find(|volume| volume.id.is_some()).unwrap().volser.to_string();
+    std::fs::rename(site.dir().join(format!("library/slots/{volume}.tape")), told.folder.path().join("vault")).unwrap();
+    let asked = AskRestore { partial: true, ..ask(&[told.source().to_str().unwrap()]) };
+    let run = ServerQuestions::new(&told.tern.state).unwrap().begin_restore(&asked).unwrap().run.unwrap();
+    let back = told.back("in part");
+    let ended = told.serve(|| until_ended(&told.tern, run, &back).unwrap());
+    assert!(ended.failed_count > 0 && ended.failed[0].contains("on no volume in the library"), "{ended:?}");
+    assert!(ended.notices[0].contains(&volume), "{ended:?}");
+}
+
 #[test]
 fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     let told = Told::new();
