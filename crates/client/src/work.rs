@@ -1,16 +1,16 @@
 //! The work of a client: it dials the mover of a job, and reads what the machine's own settings allow.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, Owners};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, Owners, open_or_make_directory};
 use capstan_mover::{ClientEnd, ClientRules, JobToken, NetworkJobs, OwedScripts, RestoreInto, ServedMover, serve_job};
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::data::DataDialer;
@@ -164,7 +164,8 @@ impl ClientWork<'_> {
         for (part, mode) in above.chain(below.components().zip(std::iter::repeat(Mode::RWXU))) {
             if let Component::Normal(name) = part {
                 at.push(name);
-                open = open_or_make(&open, name, mode).map_err(|errno| not_opened(directory, &at, errno))?;
+                open = open_or_make_directory(open.as_fd(), name, mode)
+                    .map_err(|errno| not_opened(directory, &at, errno))?;
             }
         }
         let overwrite = match ordered.replaces {
@@ -183,19 +184,8 @@ impl ClientWork<'_> {
     }
 }
 
-/// Whoever may only pass through a directory need not be able to list it.
+/// The root, as a place to go on from.
 const OPENED: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
-
-fn open_or_make(above: &OwnedFd, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errno> {
-    let open = || openat(above, name, OPENED | OFlags::NOFOLLOW, Mode::empty());
-    match open() {
-        Err(Errno::NOENT) => match mkdirat(above, name, mode) {
-            Ok(()) | Err(Errno::EXIST) => open(),
-            Err(errno) => Err(errno),
-        },
-        opened => opened,
-    }
-}
 
 fn not_opened(directory: &Path, at: &Path, errno: Errno) -> ClientError {
     match errno {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -14,14 +14,15 @@ use std::time::{Duration, Instant, SystemTime};
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{
-    ExtractOptions, ExtractReport, Overwrite, RestoreTarget as Directory, damaged_name, stripped,
+    ExtractOptions, ExtractReport, Overwrite, RestoreTarget as Directory, damaged_name, open_or_make_directory,
+    stripped,
 };
 use capstan_mover::{
     BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestorePart, RestoreShare, RestoreWatch,
     SourceError, StreamsReport, VolumeAccess, restore_streams,
 };
 use capstan_tape::with_causes;
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::cat::Lacks;
@@ -539,14 +540,9 @@ impl Write for Told<'_> {
 /// Opens a directory below another one, or makes it; no link on the way is followed.
 fn open_below(directory: &Path, below: &Path) -> io::Result<OwnedFd> {
     std::fs::create_dir_all(directory)?;
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let mut open = openat(CWD, directory, flags, Mode::empty())?;
+    let mut open = openat(CWD, directory, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for part in below.components() {
-        match mkdirat(&open, part.as_os_str(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        open = openat(&open, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty())?;
+        open = open_or_make_directory(open.as_fd(), part.as_os_str(), Mode::from_raw_mode(0o777))?;
     }
     Ok(open)
 }

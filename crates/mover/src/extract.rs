@@ -58,6 +58,7 @@ mod report;
 mod selection;
 mod target;
 
+pub use beneath::open_or_make_directory;
 pub use existing::ExistingFiles;
 pub use extractor::{Extractor, damaged_name};
 pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};

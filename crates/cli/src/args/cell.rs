@@ -78,9 +78,8 @@ pub(crate) enum QueueAction {
         last: u32,
     },
     /// Put a run of each policy into the queue; it starts as soon as it can
-    #[command(
-        after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1 --full\n  capstan queue add mail --now"
-    )]
+    #[command(after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1 --full\n  \
+                      capstan queue add mail --now")]
     Add {
         /// The policies
         #[arg(required = true)]

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 use capstan_format::{ObjectId, ObjectKind, ObjectRecord};
-use capstan_mover::{Intake, ListedBaseline, ReadFrom, SnapshotUse, SourceReading, SourceReport, SourceSpec, Totals};
+use capstan_mover::{
+    Intake, ListedBaseline, ReadFrom, Severity, SnapshotUse, SourceReading, SourceReport, SourceSpec, Totals,
+};
 use capstan_tape::with_causes;
 
 use super::joined::Joined;
@@ -128,7 +130,9 @@ impl Reading<'_> {
         let SourceSpec::Tree { options, .. } = spec else { return Ok(false) };
         // The directory itself is one path.
         let has_something = report.files + report.others > 0 || report.directories + report.unchanged > 1;
-        if has_something || options.may_be_empty || self.request.target != Target::Pool {
+        // What could not be read or listed is there, and was named.
+        let is_in_part = report.count(Severity::Loss) > 0;
+        if has_something || is_in_part || options.may_be_empty || self.request.target != Target::Pool {
             return Ok(false);
         }
         let before = match record.base {

@@ -7,15 +7,34 @@
 //!
 //! Paths longer than the kernel takes at once are walked in pieces.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
 /// Longest piece of a path given to the kernel; PATH_MAX is 4,096 with its NUL.
 const PIECE_LEN_MAX: usize = 4_000;
 /// How often a resolution that another process's rename disturbed is tried again.
 const TRIES: usize = 16;
+
+/// Opens a directory by one name in another, or makes it with a mode; a symbolic link in its place is an error. What it
+/// gives serves as a place to go on from, and no more: whoever may pass through a directory need not be able to list
+/// it.
+///
+/// # Errors
+/// `ENOTDIR` or `ELOOP` where something else stands there; it can be neither opened nor made.
+pub fn open_or_make_directory(above: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || openat(above, name, flags, Mode::empty());
+    match open() {
+        Err(Errno::NOENT) => match mkdirat(above, name, mode) {
+            Ok(()) | Err(Errno::EXIST) => open(),
+            Err(errno) => Err(errno),
+        },
+        opened => opened,
+    }
+}
 
 /// How paths are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +147,7 @@ mod tests {
         let mut fd = root.try_clone().unwrap();
         let mut path = Vec::new();
         for _ in 0..60 {
-            rustix::fs::mkdirat(&fd, &name[..], Mode::RWXU).unwrap();
+            mkdirat(&fd, &name[..], Mode::RWXU).unwrap();
             fd = openat(&fd, &name[..], DIRECTORY, Mode::empty()).unwrap();
             path.extend_from_slice(&name);
             path.push(b'/');

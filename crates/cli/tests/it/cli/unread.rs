@@ -190,6 +190,19 @@ fn a_source_that_is_empty_all_at_once_fails_and_loses_nothing() {
     bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
 }
 
+/// A source that nobody may list is not an empty one: what is wrong with it is said.
+#[test]
+fn a_source_that_cannot_be_listed_is_not_called_empty() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--quiet"], 0);
+    close(&bench.source());
+    let args = ["backup", "home", "--incremental"];
+    let output = bench.held_to_modes(&args).output().unwrap();
+    ended(&output, &args, 3);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("Permission denied") && !said.contains("nothing is in it"), "{said}");
+}
+
 /// A link in the target led what a program had printed out of it, and everybody could read what nobody else was to.
 #[test]
 fn what_a_program_printed_comes_back_below_the_target_and_as_it_was() {
