@@ -4,7 +4,7 @@
 # usage: [CAPSTAN_BEFORE=FILE] tests/package.sh
 #
 # No systemd runs here: package_services.sh has one.
-# CAPSTAN_BEFORE names the capstan program of the version before, which is then a client of this version's server.
+# CAPSTAN_BEFORE names the capstan program of the version before, which is then a client and a mover of this version's server.
 set -u
 . "$(dirname "$0")/package_root.sh"
 
@@ -64,7 +64,7 @@ check 'only root reads the catalog' owned '700 root:root' /var/lib/capstan
 check "only keyd reads a node's state" owned '700 keyd:keyd' /var/lib/keyd
 check 'a key node may write there' in_root runuser -u keyd -- sh -c '[ -w /var/lib/keyd ]'
 
-# Used: a server and a client, started as their units start them.
+# Used: a server, a client and a mover, started as their units start them.
 setting() { sed -n "s/^$2=//p" "$units/$1.service"; }
 can_start() { in_root test -e "$(setting "$1" ConditionPathExists)"; }
 cannot_start() { ! can_start "$1"; }
@@ -72,6 +72,7 @@ cannot_start() { ! can_start "$1"; }
 as_unit() { unit=$1 && shift && in_root env $(setting "$unit" Environment) "$@"; }
 server() { as_unit capstan-server capstan "$@"; }
 client() { as_unit capstan-client "${client_program:-capstan}" "$@"; }
+mover() { as_unit capstan-mover capstan "$@"; }
 # runs UNIT WORDS COMMAND...: starts what runs until it is stopped, and waits for words of it.
 runs() {
     # shellcheck disable=SC2046 # a list of words
@@ -84,43 +85,78 @@ stopped() {
     kill $pids && wait $pids
     pids=''
 }
+# joined KIND NAME: a client or a mover.
 joined() {
-    server client enrol "$1" >"$scratch/enrolled" &&
+    server "$1" enrol "$2" >"$scratch/enrolled" &&
         grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' "$scratch/enrolled" >"$root/run/once" && chmod 600 "$root/run/once" &&
-        client client join 127.0.0.1:5702 --name "$1" --passphrase-file /run/once
+        "$1" "$1" join 127.0.0.1:5702 --name "$2" --passphrase-file /run/once
 }
-is_done() { server queue 'done' | grep -E "letters +$1 .*done"; }
-backed_up() { server queue add letters --client "$1" && until_so is_done "$1"; }
+# listens_beside STATE: a mover on this machine leaves the server its port for data.
+listens_beside() { in_root sed -i 's/^listen = .*/listen = "127.0.0.1:0"/' "$1/mover.toml"; }
+# is_done POLICY CLIENT, and backed_up POLICY CLIENT: the run that is asked for.
+is_done() { server queue 'done' | grep -E "$1 +$2 .*done"; }
+backed_up() { server queue add "$1" --client "$2" && until_so is_done "$1" "$2"; }
+# comes_back FOLDER COMMAND...: the command restores what the folder has.
 comes_back() {
-    in_root rm -rf /srv/back && "$@" --to /srv/back && in_root diff -r /srv/letters /srv/back/srv/letters
+    folder=$1 && shift && in_root rm -rf /srv/back && "$@" "$folder" --to /srv/back && in_root diff -r "$folder" "/srv/back$folder"
 }
-for unit in capstan-server capstan-client keyd; do
+for unit in capstan-server capstan-client capstan-mover keyd; do
     check "$unit does not start without its state" cannot_start $unit
 done
-in_root sh -c 'mkdir -p /srv/letters && echo "dear Ada" >/srv/letters/ada'
+in_root sh -c 'for folder in letters maps charts; do mkdir -p /srv/$folder && echo "dear Ada, $folder" >/srv/$folder/ada; done'
 check 'a state directory is made' server init --quiet --volume-size 64M --drives 2
 check 'now a server can start' can_start capstan-server
 check 'nobody else reads the key' owned '600 root:root' /etc/capstan/capstan.key
 sed -i 's/^listen = .*/listen = "127.0.0.1:5701"/' "$root/var/lib/capstan/capstan.toml"
-printf '[policies.letters]\nclients = ["tern", "plover"]\nsources = ["/srv/letters"]\n' >"$root/run/letters.toml"
-check 'a policy is applied' server policies apply /run/letters.toml
+printf '\n[libraries.west]\nmover = "heron"\n' >>"$root/var/lib/capstan/capstan.toml"
+# policy NAME SETTINGS: of a folder of that name.
+policy() { printf '[policies.%s]\nclients = ["tern", "plover"]\nsources = ["/srv/%s"]\n%s\n' "$1" "$1" "$2"; }
+policy letters '' >"$root/run/cell.toml"
+policy maps 'unit = "west"' >>"$root/run/cell.toml"
+if [ -n "${CAPSTAN_BEFORE:-}" ]; then
+    printf '\n[libraries.east]\nmover = "egret"\n' >>"$root/var/lib/capstan/capstan.toml"
+    policy charts 'unit = "east"' >>"$root/run/cell.toml"
+fi
+check 'policies are applied' server policies apply /run/cell.toml
 # shellcheck disable=SC2046 # a list of words
 check 'a server starts as its unit says' runs capstan-server serving $(setting capstan-server ExecStart)
-check 'a machine joins' joined tern
+check 'a machine with drives joins' joined mover heron
+check 'and nobody else reads its state' owned '700 root:root' /var/lib/capstan-mover
+check 'now a mover can start' can_start capstan-mover
+check 'and it is told where to listen' listens_beside /var/lib/capstan-mover
+# shellcheck disable=SC2046 # a list of words
+check 'a mover starts as its unit says' runs capstan-mover 'connected to' $(setting capstan-mover ExecStart)
+check 'a machine joins' joined client tern
 check 'now a client can start' can_start capstan-client
 # shellcheck disable=SC2046 # a list of words
 check 'a client starts as its unit says' runs capstan-client 'connected to' $(setting capstan-client ExecStart)
-check 'it is backed up' backed_up tern
-check 'and restored at the client' comes_back client client restore /srv/letters
-check 'and at the server' comes_back server restore /srv/letters
+check 'it is backed up' backed_up letters tern
+check 'and restored at the client' comes_back /srv/letters client client restore
+check 'and at the server' comes_back /srv/letters server restore
+# written_at STATE: the library of a mover has cartridges.
+written_at() { in_root find "$1/library/slots" -name '*.tape' | grep .; }
+check 'nothing of it went to the mover' exits 1 written_at /var/lib/capstan-mover
+check 'it is backed up to the mover' backed_up maps tern
+check 'to a cartridge there' written_at /var/lib/capstan-mover
+check 'and restored from there at the client' comes_back /srv/maps client client restore
 if [ -n "${CAPSTAN_BEFORE:-}" ]; then
     cp "$CAPSTAN_BEFORE" "$root/usr/local/bin/capstan-before"
+    before=/var/lib/capstan-mover-before
+    mover() { as_unit capstan-mover capstan-before --state $before "$@"; }
+    check 'a mover of the version before joins' joined mover egret
+    check 'and is told where to listen' listens_beside $before
+    check 'and runs' runs capstan-mover 'connected to' capstan-before --state $before mover run
+    check 'and a client of this version is backed up to it' backed_up charts tern
+    check 'to a cartridge there' written_at $before
+    check 'and restored from there' comes_back /srv/charts client client restore
     in_root mv /var/lib/capstan-client /var/lib/capstan-client-tern
     client_program=capstan-before
-    check 'a client of the version before joins' joined plover
+    check 'a client of the version before joins' joined client plover
     check 'and runs' runs capstan-client 'connected to' capstan-before client run
-    check 'and is backed up' backed_up plover
-    check 'and restored' comes_back client client restore /srv/letters
+    check 'and is backed up' backed_up letters plover
+    check 'and restored' comes_back /srv/letters client client restore
+    check 'and is backed up to a mover of this version' backed_up maps plover
+    check 'and restored from there' comes_back /srv/maps client client restore
 fi
 check 'they stop when they are told to' stopped
 in_root runuser -u keyd -- sh -c 'echo "# of a node" >/var/lib/keyd/keyd.toml'
@@ -141,12 +177,12 @@ check 'both are upgraded' installed "$(deb capstan 1.0.1)" "$(deb capstan-keyd 1
 cp "$scratch/output" "$scratch/upgraded"
 check 'the new version is there' prints 1.0.1 in_root dpkg-query --show capstan
 check 'systemd reads the units again' is_asked '--system daemon-reload'
-check 'a server and a client that run are restarted' is_asked 'try-restart capstan-server.service capstan-client.service capstan-mover.service'
+check 'a server, a client and a mover that run are restarted' is_asked 'try-restart capstan-server.service capstan-client.service capstan-mover.service'
 check 'a key node is not, which would be locked' is_not_asked 'start.* keyd'
 check 'and its operator is told' grep -qF 'restart one node after the other' "$scratch/upgraded"
 check 'what was edited stays' kept_edits
 check 'state and keys stay as they were' unchanged
-check 'and are of use' comes_back server restore /srv/letters
+check 'and are of use' comes_back /srv/letters server restore
 check 'the version before can be installed again' installed "$(deb capstan 1.0.0)"
 pictured >"$scratch/before"
 
@@ -163,13 +199,13 @@ check 'both are purged' in_root dpkg --purge capstan capstan-keyd
 cp "$scratch/output" "$scratch/purged"
 check 'settings of packages are gone' exits 1 in_root test -e $needrestart
 check 'state and keys stay even then' unchanged
-check 'and the operator is told where' grep -qF 'volumes: /etc/capstan /var/lib/capstan /var/lib/capstan-client' "$scratch/purged"
+check 'and the operator is told where' grep -qF 'volumes: /etc/capstan /var/lib/capstan /var/lib/capstan-client /var/lib/capstan-mover' "$scratch/purged"
 dangling() { in_root find /etc/systemd/system -xtype l -name 'capstan*' -o -xtype l -name 'keyd*'; }
 check 'no link to a service that is gone' nothing dangling
 check 'and of the node' grep -qF 'cluster: /var/lib/keyd' "$scratch/purged"
 check 'they are installed again' installed "$(deb capstan 1.0.1)" "$(deb capstan-keyd 1.0.1)"
-check 'and find their state' comes_back server restore /srv/letters
-in_root sh -c "rm -rf /var/lib/capstan /var/lib/capstan-client* /etc/capstan /var/lib/keyd/* ${drop_in%/*}"
+check 'and find their state' comes_back /srv/letters server restore
+in_root sh -c "rm -rf /var/lib/capstan /var/lib/capstan-client* /var/lib/capstan-mover* /etc/capstan /var/lib/keyd/* ${drop_in%/*}"
 in_root dpkg-query --listfiles capstan capstan-keyd | sort -u >"$scratch/files"
 check 'both are purged where nothing was ever kept' in_root dpkg --purge capstan capstan-keyd
 quiet() { ! grep -F kept "$scratch/output"; }

@@ -55,27 +55,40 @@ pid_of() { inside systemctl show --property MainPID --value "$1"; }
 installed() { inside dpkg --force-unsafe-io --install "$(deb "$1" "$2")"; }
 check 'capstan is installed' installed capstan 1.0.0
 check 'and keyd' installed capstan-keyd 1.0.0
-check 'services are enabled and started' inside systemctl enable --now capstan-server capstan-client keyd
-for unit in capstan-server capstan-client keyd; do
+check 'services are enabled and started' inside systemctl enable --now capstan-server capstan-client capstan-mover keyd
+for unit in capstan-server capstan-client capstan-mover keyd; do
     check "$unit without its state is not started, and has not failed" is inactive $unit
 done
-inside sh -c 'mkdir -p /srv/letters && head -c 80000000 /dev/urandom >/srv/letters/ada'
+inside sh -c 'mkdir -p /srv/letters /srv/maps && head -c 80000000 /dev/urandom >/srv/letters/ada && date >/srv/maps/ada'
 check 'a state directory is made' inside capstan init --quiet --volume-size 256M
 inside sed -i -e 's/^listen = .*/listen = "127.0.0.1:5701"/' -e 's/^checkpoint_mib = .*/checkpoint_mib = 8/' \
     -e 's/^compression_level = .*/compression_level = 19/' /var/lib/capstan/capstan.toml
-inside sh -c 'printf "[policies.letters]\nclients = [\"tern\"]\nsources = [\"/srv/letters\"]\nretry_after = \"1s\"\n" >/run/letters.toml
-    printf "\n[jobs.hosts]\nsources = [\"/etc/hosts\"]\n" >>/var/lib/capstan/capstan.toml'
-check 'a policy is applied' inside capstan policies apply /run/letters.toml
+inside sh -c 'printf "[policies.letters]\nclients = [\"tern\"]\nsources = [\"/srv/letters\"]\nretry_after = \"1s\"\n" >/run/cell.toml
+    printf "\n[policies.maps]\nclients = [\"tern\"]\nsources = [\"/srv/maps\"]\nunit = \"west\"\n" >>/run/cell.toml
+    printf "\n[libraries.west]\nmover = \"heron\"\n\n[jobs.hosts]\nsources = [\"/etc/hosts\"]\n" >>/var/lib/capstan/capstan.toml'
+check 'policies are applied' inside capstan policies apply /run/cell.toml
 check 'the server is started' inside systemctl start capstan-server
-once() { inside capstan client enrol tern | grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' >"$root/run/once" && chmod 600 "$root/run/once"; }
-until_so once
-# The enrolment needs no server that listens yet; whoever joins does.
+once() { inside capstan "$1" enrol "$2" | grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' >"$root/run/once" && chmod 600 "$root/run/once"; }
+# joins KIND NAME: a client or a mover.
+joins() {
+    until_so once "$1" "$2" &&
+        inside capstan --state "/var/lib/capstan-$1" "$1" join 127.0.0.1:5702 --name "$2" --passphrase-file /run/once
+}
+# Who is enrolled needs no server that listens yet; whoever joins does.
 listens() { inside bash -c ': </dev/tcp/127.0.0.1/5702' 2>/dev/null; }
 until_so listens
-check 'a client joins' inside capstan --state /var/lib/capstan-client client join 127.0.0.1:5702 --name tern --passphrase-file /run/once
+check 'a mover joins' joins mover heron
+# On this machine the server has the port for data.
+inside sed -i 's/^listen = .*/listen = "127.0.0.1:0"/' /var/lib/capstan-mover/mover.toml
+check 'and is started' inside systemctl start capstan-mover
+check 'a client joins' joins client tern
 check 'and is started' inside systemctl start capstan-client
 check 'a job runs as a service' inside systemctl start capstan-backup@hosts
 check 'and has a timer' inside systemctl enable --now capstan-backup@hosts.timer
+# ended POLICY TIMES: so many runs of it are done.
+ended() { [ "$(inside capstan queue 'done' | grep -cE "$1 +tern .*done")" -eq "$2" ]; }
+inside capstan queue add maps
+check 'a backup goes to the mover' until_so ended maps 1
 # One processor and the highest level: the backup takes some seconds, and the upgrade usually stops it before its end.
 processor=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
 inside sh -c "mkdir /etc/systemd/system/capstan-server.service.d &&
@@ -88,28 +101,33 @@ inside sh -c 'touch /var/lib/keyd/keyd.toml && mkdir /etc/systemd/system/keyd.se
 check 'a key node is started, as its user' inside systemctl start keyd
 
 # Upgraded while a backup runs.
-server=$(pid_of capstan-server) client=$(pid_of capstan-client) node=$(pid_of keyd)
+server=$(pid_of capstan-server) client=$(pid_of capstan-client) mover=$(pid_of capstan-mover) node=$(pid_of keyd)
 inside capstan queue add letters
 at_work() { inside capstan queue | grep -E 'letters.* (running|at work)'; }
 check 'a backup is at work' until_so at_work
 check 'capstan is upgraded' installed capstan 1.0.1
 check 'and keyd' installed capstan-keyd 1.0.1
 cp "$scratch/output" "$scratch/upgraded"
-for unit in capstan-server capstan-client keyd; do check "$unit runs" is active $unit; done
+for unit in capstan-server capstan-client capstan-mover keyd; do check "$unit runs" is active $unit; done
 other() { [ "$(pid_of "$1")" != "$2" ] && inside sh -c "readlink /proc/$(pid_of "$1")/exe" | grep -x "/usr/bin/capstan"; }
 check 'the server is that of the new package' other capstan-server "$server"
 check 'and the client' other capstan-client "$client"
+check 'and the mover' other capstan-mover "$mover"
 check 'the key node is the one before' test "$(pid_of keyd)" = "$node"
 check 'and its operator is told' grep -qF 'restart one node after the other' "$scratch/upgraded"
-ended() { inside capstan queue 'done' | grep -E 'letters +tern .*done'; }
-check 'the backup goes on to its end' until_so ended
-comes_back() { inside capstan restore --quiet /srv/letters --to /srv/back && inside cmp /srv/letters/ada /srv/back/srv/letters/ada; }
-check 'and comes back' comes_back
+check 'the backup goes on to its end' until_so ended letters 1
+comes_back() {
+    inside rm -rf /srv/back && inside capstan restore --quiet "$1" --to /srv/back && inside cmp "$1/ada" "/srv/back$1/ada"
+}
+check 'and comes back' comes_back /srv/letters
+inside capstan queue add maps
+check 'another one goes to the mover' until_so ended maps 2
+check 'and comes back' comes_back /srv/maps
 check 'the timer still waits' is active capstan-backup@hosts.timer
 
 # Removed.
 check 'both are removed' inside dpkg --remove capstan capstan-keyd
-for unit in capstan-server capstan-client keyd capstan-backup@hosts.timer; do check "$unit has ended" is inactive $unit; done
+for unit in capstan-server capstan-client capstan-mover keyd capstan-backup@hosts.timer; do check "$unit has ended" is inactive $unit; done
 gone() { ! inside ps -C capstan,sleep -o args=; }
 check 'nothing of them runs' gone
 check 'nothing has failed' nothing inside systemctl list-units --failed --plain --no-legend
