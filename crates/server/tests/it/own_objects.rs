@@ -5,14 +5,18 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_catalog::RunOutcome;
 use capstan_client::restores::{AskRestore, RestoreEnded};
-use capstan_client::{ClientError, ClientWork, MemberNotice, OrderEnd, ServerQuestions, run};
+use capstan_client::{
+    CellOrder, ClientError, ClientWork, JobId, MemberNotice, OrderEnd, OrderToken, ServerQuestions, run,
+};
 use capstan_director::{BackupRequest, BackupWatch, Site};
-use capstan_mover::RestoreInto;
+use capstan_mover::devices::{KeySource, LibraryConfig};
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
-use capstan_server::cell::{ServedCell, revoke_member};
+use capstan_mover::{MountedDrives, OwnersKeys, RestoreInto, ServedMover};
+use capstan_server::cell::{MoverListener, ServedCell, revoke_member};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::cell::{CellBench, Machine, client_id, now_ns, until};
@@ -156,9 +160,9 @@ fn the_data_listener_takes_nobody_without_a_certificate_of_the_cell() {
     let mut rest = Vec::new();
     let _ = plain.read_to_end(&mut rest);
     // A certificate of another cell.
-    let order = capstan_client::CellOrder::Serve {
-        job: capstan_client::JobId([1; 16]),
-        token: capstan_client::OrderToken::new([1; 32]),
+    let order = CellOrder::Serve {
+        job: JobId([1; 16]),
+        token: OrderToken::new([1; 32]),
         data: cell.data_address().to_string(),
         links: 1,
         restore: None,
@@ -169,4 +173,44 @@ fn the_data_listener_takes_nobody_without_a_certificate_of_the_cell() {
     let tern = bench.joined(&cell, "tern");
     let refused = ClientWork::new(&tern.state).unwrap().carry_out(order).unwrap_err().to_string();
     assert!(refused.contains("no such job"), "{refused}");
+}
+
+/// A mover asks its server about nobody, and knows clients by name and token: whoever has stolen a token and the
+/// identity of another mover, which has the client's name, is no client.
+#[test]
+fn a_mover_takes_no_job_of_the_client_of_its_name() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let heron = bench.joined_as(&cell, &"mover/heron".parse().unwrap());
+    let (tern, thief) = (bench.joined(&cell, "tern"), bench.joined_as(&cell, &"mover/tern".parse().unwrap()));
+    let (drives, keys) = (Arc::<MountedDrives>::default(), Arc::<OwnersKeys>::default());
+    let settings = LibraryConfig::default();
+    let library = settings.open(heron.state.dir(), Arc::new(|_| {})).unwrap();
+    let devices = settings.devices(&library, Arc::clone(&keys) as Arc<dyn KeySource>, &drives);
+    let served = ServedMover::new(Arc::new(devices), drives, keys);
+    let (identity, address) = (heron.state.identity().unwrap(), "127.0.0.1:0".parse().unwrap());
+    let listener = MoverListener::start(&identity, address, now_ns, &served, Arc::new(|_| {})).unwrap();
+    std::thread::scope(|scope| {
+        // It ends with this, whatever comes out.
+        let job = served.jobs().open("tern", Duration::from_secs(60)).unwrap();
+        let order = CellOrder::Serve {
+            job: JobId([1; 16]),
+            token: OrderToken::new(job.token().0),
+            data: listener.address().to_string(),
+            links: 1,
+            restore: None,
+        };
+        let comes = |machine| {
+            let order = order.clone();
+            scope.spawn(move || ClientWork::new(machine).unwrap().carry_out(order))
+        };
+        let stolen = comes(&thief.state);
+        until("the thief is turned away", || stolen.is_finished());
+        let refused = stolen.join().unwrap().unwrap_err();
+        assert!(matches!(refused, ClientError::Data { .. }), "{refused}");
+        let own = comes(&tern.state);
+        assert_eq!(job.text_of(Path::new("/proc/sys/kernel/ostype")).unwrap(), "Linux\n");
+        drop(job);
+        assert_eq!(own.join().unwrap().unwrap(), OrderEnd::Served { lan_free: false });
+    });
 }
