@@ -150,7 +150,7 @@ impl Display {
                 self.say(&format!("{}: {how} object {object}", path_text(source)));
             }
             Event::SourceMissing { source, reason } => {
-                self.warn(&format!("source {} is not backed up: {reason}", path_text(source)));
+                self.warn(&missing_text(source, reason));
             }
             Event::BaseUnavailable { source, gone, base } => {
                 self.warn(&format!("{}: {}", path_text(source), gone.message(*base)));
@@ -350,6 +350,11 @@ pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
         let _ = signal_hook::flag::register_conditional_shutdown(signal, STOPPED, Arc::clone(stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(stop));
     }
+}
+
+/// What is said of a source that was not there, or was refused.
+pub(crate) fn missing_text(source: &[u8], reason: &str) -> String {
+    format!("source {} is not backed up: {reason}", path_text(source))
 }
 
 /// What is said where a signal came while a device is waited for.

@@ -300,6 +300,25 @@ fn a_run_is_tried_again_held_and_cancelled() {
     assert_eq!((done.outcome, done.job), (RunOutcome::Cancelled, Some(job)), "what its attempt said is found");
 }
 
+/// In a large cell a thousand runs ended after the one that mattered, and nobody looked further back.
+#[test]
+fn the_last_run_of_each_way_to_end_is_found_however_many_ended_since() {
+    let (_dir, mut catalog, term) = served();
+    let mut ends = |policy, outcome, ended_ns| {
+        let id = waits(catalog.enter_run(&run(policy, None), 1).unwrap());
+        catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
+        assert!(catalog.end_run(CLAIM, &RunEnd { ended_ns, outcome, message: "" }).unwrap());
+        id
+    };
+    let warned = ends("a", RunOutcome::Warned, 3);
+    let other = ends("b", RunOutcome::Failed, 4);
+    let runs: Vec<_> = (5..20).map(|at_ns| ends("a", RunOutcome::Failed, at_ns)).collect();
+    let last = catalog.last_done_runs().unwrap();
+    let last: Vec<_> = last.iter().map(|done| (done.run.run, done.outcome)).collect();
+    let failed = RunOutcome::Failed;
+    assert_eq!(last, [(runs[14], failed), (other, failed), (warned, RunOutcome::Warned)]);
+}
+
 #[test]
 fn a_run_that_was_cancelled_does_not_wait_again() {
     let (_dir, mut catalog, term) = served();

@@ -62,6 +62,7 @@ struct Facts {
     /// Runs of each job of the settings, the latest first.
     jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
+    with_problems: Vec<queue::LastRun>,
     queued: queue::Queued,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
@@ -95,6 +96,8 @@ impl Facts {
         let mut queued = queue::Queued::of(site)?;
         failed::leave_out_run_since(site, &mut queued)?;
         let not_backed_up = failed::sources(site, &sources, &failed, &queued)?;
+        let jobs = failed::runs_of_jobs(site)?;
+        let with_problems = failed::with_problems(site.client(), &queued, &jobs);
         let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
@@ -128,7 +131,8 @@ impl Facts {
             reading,
             running,
             sources,
-            jobs: failed::runs_of_jobs(site)?,
+            with_problems,
+            jobs,
             not_backed_up,
             failed,
         })

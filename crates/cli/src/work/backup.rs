@@ -9,7 +9,7 @@ use std::time::Duration;
 use capstan_client::MemberState;
 use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
-    KeysConfig, Level, MANUAL, NetworkShare, Retention, Shortfall, Site, Tally, Target, subject_of_job,
+    KeysConfig, Level, MANUAL, NetworkShare, Retention, Shortfall, Site, SourceOutcome, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
 use capstan_keys::api::PeerKind;
@@ -23,7 +23,7 @@ use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure, of_member};
 use crate::globals::Globals;
 use crate::json::{self, BackupEnd};
 use crate::place::MATCHED_NOTHING;
-use crate::progress::{Display, Standing, rate};
+use crate::progress::{Display, Standing, missing_text, rate};
 use crate::secrets::{Need, new_unlock, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
@@ -285,7 +285,8 @@ fn conclude(
         // Figures of nothing say nothing.
         Some((_, reason)) if code == FAILED && report.sources.len() == 1 => reason.clone(),
         Some((source, reason)) if code == FAILED => format!("{}: {reason}", path_text(source)),
-        _ => summary(report),
+        // What is missing comes first: the figures say nothing of it.
+        _ => problems(report).into_iter().chain([summary(report)]).collect::<Vec<_>>().join("; "),
     };
     let earlier = report.earlier.iter().map(|earlier| earlier.object);
     let objects = earlier.chain(report.sources.iter().map(|source| source.object)).collect();
@@ -414,6 +415,24 @@ fn print_table(report: &BackupReport) {
             println!("{}: {}", path_text(&source.source), gone.message(source.base));
         }
     }
+}
+
+/// What went wrong, of each kind the first.
+fn problems(report: &BackupReport) -> Vec<String> {
+    let missing = report.missing.iter().map(|missing| missing_text(&missing.source, &missing.reason)).collect();
+    let failed = |source: &SourceOutcome| {
+        source.report.as_ref().err().map(|reason| format!("{}: {reason}", path_text(&source.source)))
+    };
+    let copies = report.failed_copies.iter().map(|(copy, reason)| format!("copy {copy} failed: {reason}")).collect();
+    let first = |all: Vec<String>| match all.len().saturating_sub(1) {
+        0 => all.into_iter().next(),
+        more => all.into_iter().next().map(|first| format!("{first} (and {} more)", units::count(more as u64))),
+    };
+    let read = report.sources.iter().filter_map(|source| source.report.as_ref().ok());
+    let losses: u64 = read.map(|read| read.count(Severity::Loss)).sum();
+    let unread = (losses > 0).then(|| format!("{} could not be read in full", units::counted(losses, "path")));
+    let kinds = [first(missing), first(report.sources.iter().filter_map(failed).collect()), unread, first(copies)];
+    kinds.into_iter().flatten().map(|text| json::words(&text)).collect()
 }
 
 /// All of it in a line.

@@ -33,11 +33,13 @@ pub enum TellEvent {
     ClientAway,
     /// Anything else that `status` calls to attention, or that keeps the server from its work.
     Trouble,
+    /// The last run of a policy that went through had problems: a file could not be read, say.
+    Problems,
 }
 
 impl TellEvent {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Failed,
         Self::Missed,
         Self::Overdue,
@@ -47,6 +49,7 @@ impl TellEvent {
         Self::Scratch,
         Self::ClientAway,
         Self::Trouble,
+        Self::Problems,
     ];
 
     /// Its name, as the settings have it.
@@ -62,6 +65,7 @@ impl TellEvent {
             Self::Scratch => "scratch",
             Self::ClientAway => "client-away",
             Self::Trouble => "trouble",
+            Self::Problems => "problems",
         }
     }
 }

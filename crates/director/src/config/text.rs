@@ -140,7 +140,8 @@ const EXAMPLE: &str = "
 # Whom the server tells what went wrong, by rule (docs/CELL.md). `capstan server tell --test oncall` tries a rule.
 #
 # [tell.oncall]
-# events = [\"failed\", \"missed\", \"overdue\", \"mover-away\", \"drive\", \"volume\", \"scratch\", \"client-away\", \"trouble\"]
+# events = [\"failed\", \"missed\", \"overdue\", \"mover-away\", \"drive\", \"volume\", \"scratch\", \"client-away\", \"trouble\",
+#           \"problems\"]
 # policies = []                          # only of these, for events that are about a policy; none for all
 # again = \"24h\"                          # the same thing is told again after this long; or \"never\"
 # mail = [\"ops@example.org\"]             # needs [mail]

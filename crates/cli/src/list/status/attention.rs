@@ -1,10 +1,12 @@
 //! What a person should look at, a line each, the gravest first. The server tells people of them, too.
 
+use capstan_catalog::{Object, RunOutcome};
 use capstan_director::{Concern, FailedJob, MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_server::tell::TellFinding;
 
 use super::Facts;
+use super::queue::LastRun;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
 use crate::table::path_text;
 use crate::units;
@@ -96,6 +98,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
     }
     interrupted(facts, &mut lines);
     failed(facts, &mut lines);
+    with_problems(facts, &mut lines);
     not_backed_up(facts, &mut lines);
     never(facts, &mut lines);
     overdue(facts, &mut lines);
@@ -253,11 +256,46 @@ fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
         if !queued.is_of_clients(policy) && facts.failed.iter().any(|entry| job == Some(entry.run.id)) {
             continue;
         }
-        let (when, first) = (units::time(last.ended_ns), last.message.lines().next().unwrap_or_default());
-        let look = job.map_or_else(|| "capstan queue done".to_owned(), |job| format!("capstan history {job}"));
-        let text = format!("the last run of policy {policy} for {client}, on {when}, failed: {first} (`{look}`)");
-        lines.push(Attention::shown("history", text));
+        lines.push(Attention::shown(
+            "history",
+            how_ended(last, &format!("the last run of policy {policy} for {client}")),
+        ));
     }
+}
+
+/// Runs that went through, and did not do all. Where that is because they went on without sources, those are named.
+fn with_problems(facts: &Facts, lines: &mut Vec<Attention>) {
+    for last in &facts.with_problems {
+        let (policy, client) = (&last.policy, &last.client);
+        let is_said = facts.not_backed_up.iter().any(|entry| Some(entry.run.job.id) == last.job);
+        let lacks_paths = |object: &Object| object.policy == *policy && object.counts.is_some_and(|n| n.problems > 0);
+        let own = facts.sources.iter().filter(|row| row.client == *client);
+        if is_said && !own.filter_map(|row| row.last.as_ref()).any(lacks_paths) {
+            continue;
+        }
+        let whose = if facts.queued.is_policy(policy) { format!(" for {client}") } else { String::new() };
+        lines.push(of_problems(last, &format!("{}{whose}", facts.queued.named(policy))));
+    }
+}
+
+/// The next run that does all ends it, so a file that is never readable is told once.
+fn of_problems(last: &LastRun, what: &str) -> Attention {
+    let (policy, client) = (&last.policy, &last.client);
+    let text = how_ended(last, &format!("the last backup by {what}"));
+    let (key, subject) = (format!("problems {policy} {client}"), format!("the last backup by {what} had problems"));
+    let mut attention = Attention::told(TellEvent::Problems, key, subject, text).about(policy, client);
+    if let Some(finding) = &mut attention.finding {
+        finding.run = last.job;
+    }
+    attention
+}
+
+/// When and how a run ended, why, and where to look.
+fn how_ended(last: &LastRun, which: &str) -> String {
+    let (when, first) = (units::time(last.ended_ns), last.message.lines().next().unwrap_or_default());
+    let look = last.job.map_or_else(|| "capstan queue done".to_owned(), |job| format!("capstan history {job}"));
+    let how = if last.outcome == RunOutcome::Warned { "ended with problems" } else { "failed" };
+    format!("{which}, on {when}, {how}: {first} (`{look}`)")
 }
 
 fn of_failed(entry: &FailedJob, what: &str) -> Attention {
@@ -384,6 +422,26 @@ mod tests {
     use capstan_catalog::{Job, JobEnd, JobOutcome};
 
     use super::*;
+
+    /// A nightly run that could not read some files was told to nobody, whatever the rules said.
+    #[test]
+    fn a_run_with_problems_is_told_until_one_has_none() {
+        let last = LastRun {
+            policy: "web".to_owned(),
+            client: "tern".to_owned(),
+            ended_ns: 7,
+            outcome: RunOutcome::Warned,
+            message: "3 paths could not be read in full; 1.0 GB".to_owned(),
+            job: Some(12),
+        };
+        let line = of_problems(&last, "policy web for tern");
+        let said = "ended with problems: 3 paths could not be read in full; 1.0 GB (`capstan history 12`)";
+        assert!(line.text.starts_with("the last backup by policy web for tern, on "), "{}", line.text);
+        assert!(line.text.ends_with(said), "{}", line.text);
+        let found = line.finding.expect("it is told");
+        assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Problems, "problems web tern", true));
+        assert_eq!((found.policy.as_str(), found.client.as_str(), found.run), ("web", "tern", Some(12)));
+    }
 
     /// A policy that somebody ran by hand, and that failed, was told to nobody: it was taken for a run of the queue.
     #[test]

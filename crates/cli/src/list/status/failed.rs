@@ -1,11 +1,12 @@
-//! Sources that their last run did not back up: it failed, or went on without them.
+//! Last runs that did not do all: sources that they did not back up, and runs that ended with problems.
 
 use std::collections::{HashMap, HashSet};
 
+use capstan_catalog::{JobOutcome, RunOutcome};
 use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
 use capstan_format::ObjectId;
 
-use super::queue::{FailedLast, Queued};
+use super::queue::{LastRun, Queued};
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
 use crate::list::history::names;
@@ -45,7 +46,7 @@ pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>
 /// Takes out the failed runs of policies of this machine that somebody has run by hand since: the history knows of
 /// these alone.
 pub(super) fn leave_out_run_since(site: &Site, queued: &mut Queued) -> Result<(), Failure> {
-    let is_of_here = |last: &FailedLast| last.job.is_some() && last.client == site.client();
+    let is_of_here = |last: &LastRun| last.job.is_some() && last.client == site.client();
     if !queued.failed_last.iter().any(is_of_here) {
         return Ok(());
     }
@@ -56,6 +57,35 @@ pub(super) fn leave_out_run_since(site: &Site, queued: &mut Queued) -> Result<()
         !is_of_here(last) || !runs.iter().any(|run| run.job.kind == "backup" && is_later(run))
     });
     Ok(())
+}
+
+/// The last runs that went through, and had problems: those of the queue, and those of jobs and policies that somebody
+/// has run by hand since. A run that failed later does not make up for them.
+pub(super) fn with_problems(own: &str, queued: &Queued, jobs: &[(String, Vec<HistoryEntry>)]) -> Vec<LastRun> {
+    let mut last = queued.through_last.clone();
+    for (name, runs) in jobs {
+        let by_hand = runs.iter().filter(|run| run.job.run.is_none()).find_map(|run| last_by_hand(own, name, run));
+        let Some(by_hand) = by_hand else { continue };
+        match last.iter_mut().find(|last| last.policy == *name && last.client == own) {
+            Some(of_queue) if of_queue.job < by_hand.job => *of_queue = by_hand,
+            Some(_) => {}
+            None => last.push(by_hand),
+        }
+    }
+    last.retain(|last| last.outcome == RunOutcome::Warned);
+    last
+}
+
+/// A run of a job on this machine, if it went through.
+fn last_by_hand(own: &str, name: &str, run: &HistoryEntry) -> Option<LastRun> {
+    let end = run.job.end.as_ref()?;
+    let outcome = match end.outcome {
+        JobOutcome::Succeeded => RunOutcome::Succeeded,
+        JobOutcome::Warned => RunOutcome::Warned,
+        JobOutcome::Running | JobOutcome::Failed => return None,
+    };
+    let (policy, client, message) = (name.to_owned(), own.to_owned(), end.message.clone());
+    Some(LastRun { policy, client, ended_ns: end.ended_ns, outcome, message, job: Some(run.job.id) })
 }
 
 /// Sources that were backed up before and whose last run ended without an object of them. What somebody stopped has not

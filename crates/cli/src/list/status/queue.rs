@@ -50,11 +50,13 @@ struct TooLate {
     last_message: Option<String>,
 }
 
-/// The last run of a policy for a client, which failed.
-pub(super) struct FailedLast {
+/// The last run of a policy for a client, or of a job here.
+#[derive(Clone)]
+pub(super) struct LastRun {
     pub(super) policy: String,
     pub(super) client: String,
     pub(super) ended_ns: i64,
+    pub(super) outcome: RunOutcome,
     pub(super) message: String,
     /// Its last entry in the history, if it has one.
     pub(super) job: Option<i64>,
@@ -94,7 +96,9 @@ pub(super) struct Queued {
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
     /// The last runs of policies for clients that failed.
-    pub(super) failed_last: Vec<FailedLast>,
+    pub(super) failed_last: Vec<LastRun>,
+    /// The last ones that went through, with problems or without.
+    pub(super) through_last: Vec<LastRun>,
     /// Runs that wait or are at work: what an attempt of theirs did is not how they end.
     pub(super) unfinished: HashSet<i64>,
     /// How many runs ended in the last day, by how they ended.
@@ -139,25 +143,30 @@ fn too_late(look: &Look, decisions: &[(i64, RunDecision)]) -> Vec<TooLate> {
     found.into_values().collect()
 }
 
-/// Of the runs that ended, the latest first: the last of each policy for each client that it names, if it failed.
-fn failed_last(site: &Site, look: &Look, done: &[DoneRun]) -> Vec<FailedLast> {
+/// Of runs that ended, the latest first: the last of each policy for each client that it names.
+fn last_runs<'a>(site: &Site, look: &Look, done: impl Iterator<Item = &'a DoneRun>) -> Vec<LastRun> {
     let mut last: BTreeMap<(&str, &str), &DoneRun> = BTreeMap::new();
-    for done in done.iter().filter(|done| done.run.restore.is_none()) {
+    for done in done {
         last.entry((&done.run.policy, &done.run.client)).or_insert(done);
     }
     let names = |policy: &str, client: &str| {
         look.policy(policy).is_some_and(|policy| policy.config.clients_of(site.client()).contains(&client))
     };
-    let failed = last.into_values().filter(|done| done.outcome == RunOutcome::Failed);
-    let failed = failed.filter(|done| names(&done.run.policy, &done.run.client));
-    let of = |done: &DoneRun| FailedLast {
+    let named = last.into_values().filter(|done| names(&done.run.policy, &done.run.client));
+    let of = |done: &DoneRun| LastRun {
         policy: done.run.policy.clone(),
         client: done.run.client.clone(),
         ended_ns: done.ended_ns,
+        outcome: done.outcome,
         message: done.message.clone(),
         job: done.job,
     };
-    failed.map(of).collect()
+    named.map(of).collect()
+}
+
+/// Whether a run that ended so has backed up what there was.
+fn went_through(done: &&DoneRun) -> bool {
+    matches!(done.outcome, RunOutcome::Succeeded | RunOutcome::Warned)
 }
 
 impl Queued {
@@ -170,7 +179,10 @@ impl Queued {
         for (outcome, count) in site.catalog().runs_ended_between(*day.start(), *day.end()).map_err(director)? {
             ended_of_day.insert(run_outcome_word(outcome), count);
         }
-        let failed_last = failed_last(site, &look, &done);
+        let ended = site.catalog().last_done_runs().map_err(director)?;
+        let mut failed_last = last_runs(site, &look, ended.iter());
+        failed_last.retain(|last| last.outcome == RunOutcome::Failed);
+        let through_last = last_runs(site, &look, ended.iter().filter(went_through));
         let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && day.contains(&done.ended_ns));
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
@@ -241,6 +253,7 @@ impl Queued {
             held: decisions.into_iter().filter_map(is_held).collect(),
             missed,
             failed_last,
+            through_last,
             unfinished: look
                 .pending
                 .iter()

@@ -267,6 +267,24 @@ fn rules_are_listed_and_tried_without_a_server() {
     assert_eq!(test["events"][0]["event"], "test");
 }
 
+/// A run of the queue that went on without a source was named by nobody: the source had no backup before.
+#[test]
+fn a_run_of_the_queue_with_problems_asks_for_attention_until_one_has_none() {
+    let bench = Bench::new(&[]);
+    let half = "[policies.half]\nsources = [\"SOURCE/letters\", \"SOURCE/nothing\"]\nretries = 0\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, half), "-q"], 0);
+    bench.done(&["queue", "add", "half"], 0);
+    serve_until_done(&bench, 1);
+    let said = bench.done(&["status"], 3);
+    let line = said.lines().find(|line| line.contains("the last backup by policy half for "));
+    let why = format!("ended with problems: source {}/nothing is not backed up: No such file", bench.source_text());
+    assert!(line.is_some_and(|line| line.contains(&why) && line.ends_with("(`capstan history 1`)")), "{said}");
+    fs::create_dir(bench.source().join("nothing")).unwrap();
+    bench.done(&["queue", "add", "half"], 0);
+    serve_until_done(&bench, 1);
+    bench.done(&["status"], 0);
+}
+
 /// What `status` calls to attention and a run that fails, as the server that runs tells them.
 #[test]
 fn a_server_tells_what_failed_and_what_status_finds() {

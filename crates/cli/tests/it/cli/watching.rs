@@ -87,6 +87,11 @@ fn the_history_keeps_what_was_said_and_how_it_ended() {
         rows.iter().map(|row| (row["kind"].as_str().unwrap(), row["exit_code"].as_i64().unwrap())).collect();
     assert_eq!(kinds, [("forget", 1), ("verify", 0), ("restore", 0), ("backup", 3)]);
     assert_eq!((&rows[3]["files"], &rows[3]["outcome"]), (&2.into(), &"problems".into()));
+    let message = rows[3]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(&format!("source {missing} is not backed up: No such file or directory; ")),
+        "{message}"
+    );
     let shown = bench.done(&["history", "1"], 0);
     assert!(shown.contains(&format!("source {missing} is not backed up")), "{shown}");
     let object = rows[3]["objects"][0].as_str().unwrap();
@@ -127,6 +132,32 @@ fn a_job_that_failed_and_a_source_that_never_was_ask_for_attention() {
     assert_eq!(wrong.env("CAPSTAN_PASSPHRASE", "other words").output().unwrap().status.code(), Some(4));
     assert_eq!(bench.rows(&["history"])[0]["exit_code"], 4);
     fs::create_dir(&missing).unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 0);
+    bench.done(&["status"], 0);
+}
+
+/// A job whose program failed afterwards, or that could not read all, ended with problems, and `status` was content.
+#[test]
+fn a_job_that_ends_with_problems_asks_for_attention_until_one_has_none() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let path = bench.dir.path().join("state/capstan.toml");
+    let settings = fs::read_to_string(&path).unwrap();
+    let job = |rest: &str| fs::write(&path, format!("{settings}\n[jobs.nightly]\nsources = [\"{source}\"]\n{rest}"));
+    job("after = [\"false\"]\n").unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 3);
+    let problems = |text: &str| {
+        let line = text.lines().find(|line| line.contains("the last backup by job nightly, on "));
+        line.is_some_and(|line| line.contains(", ended with problems: ") && line.ends_with("(`capstan history 1`)"))
+    };
+    let text = bench.done(&["status"], 3);
+    assert!(problems(&text), "{text}");
+    // One that fails does not make up for it.
+    job("before = [\"false\"]\n").unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 1);
+    let text = bench.done(&["status"], 3);
+    assert!(problems(&text) && text.contains("the last run of job nightly, on "), "{text}");
+    job("").unwrap();
     bench.done(&["backup", "nightly", "--quiet"], 0);
     bench.done(&["status"], 0);
 }

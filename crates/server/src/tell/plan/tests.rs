@@ -118,6 +118,19 @@ fn what_lasts_is_told_when_it_begins_again_after_a_day_and_when_it_is_over() {
     assert_eq!(never.sent, [(11, said.clone()), (3000, format!("over: {said}"))]);
 }
 
+/// A backup that could not read the same three files each night would have been a mail each night.
+#[test]
+fn problems_are_told_once_however_long_they_last() {
+    let mut night = Night::new(rules("24h"));
+    let lasting = |minute: i64| match minute {
+        10..9000 => vec![TellFinding { event: TellEvent::Problems, ..overdue("/home", START + 10 * MINUTE) }],
+        _ => Vec::new(),
+    };
+    night.pass(9100, &lasting, &|_| Vec::new());
+    let said = "/home is overdue".to_owned();
+    assert_eq!(night.sent, [(11, said.clone()), (9000, format!("over: {said}"))]);
+}
+
 #[test]
 fn what_lasts_less_than_a_minute_is_told_to_nobody_and_neither_is_its_end() {
     let mut night = Night::new(rules("24h"));
