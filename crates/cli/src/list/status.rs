@@ -111,7 +111,7 @@ impl Facts {
             running_out: scratch::RunningOut::of(site, &volumes, &expiry),
             expiry,
             members: members::members(site)?,
-            ways: telling::Ways::of(site)?,
+            ways: telling::Ways::of(site, &queued, &sources)?,
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
             queued,

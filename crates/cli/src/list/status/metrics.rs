@@ -152,7 +152,7 @@ fn of_cell(facts: &Facts, registry: &mut Registry) {
     let failing = Gauges::default();
     let words = "1 while nothing has arrived by this way of the rule for an hour, though it was tried";
     registry.register("tell_failing", words, failing.clone());
-    for way in &facts.ways.0 {
+    for way in &facts.ways.all {
         let labels = vec![("rule", way.rule.clone()), ("way", way.way.name().to_owned())];
         failing.get_or_create(&labels).set(i64::from(way.failing.is_some()));
     }

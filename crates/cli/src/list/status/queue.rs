@@ -67,7 +67,7 @@ pub(super) struct LastRun {
 pub(super) struct Queued {
     pub(super) is_served: bool,
     /// The policies, and how many of them are due by themselves.
-    policies: Vec<String>,
+    pub(super) policies: Vec<String>,
     scheduled: usize,
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,

@@ -1,11 +1,16 @@
-//! Ways by which rules tell people, and those by which nothing has arrived for long: the others tell of them.
+//! Ways by which rules tell people, and those by which nothing has arrived for long: the others tell of them. And
+//! policies that rules name and nobody knows: of those, such a rule never tells.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use capstan_catalog::TellingRow;
-use capstan_director::{Site, TellEvent};
+use capstan_director::{Site, SourceRow, TellEvent, TellRule};
 use capstan_server::tell::TellWay;
 
 use super::attention::Attention;
+use super::queue::Queued;
 use crate::failure::{Failure, director};
+use crate::place::most_like;
 use crate::units;
 
 /// A receiver that is away for less is nobody's business.
@@ -19,11 +24,22 @@ pub(super) struct RuleWay {
     pub(super) failing: Option<(i64, String)>,
 }
 
+/// A policy that a rule names, and nobody knows.
+struct UnknownPolicy {
+    rule: String,
+    policy: String,
+    /// What may have been meant.
+    like: Option<String>,
+}
+
 /// All ways of all rules.
-pub(super) struct Ways(pub(super) Vec<RuleWay>);
+pub(super) struct Ways {
+    pub(super) all: Vec<RuleWay>,
+    unknown: Vec<UnknownPolicy>,
+}
 
 impl Ways {
-    pub(super) fn of(site: &Site) -> Result<Self, Failure> {
+    pub(super) fn of(site: &Site, queued: &Queued, sources: &[SourceRow]) -> Result<Self, Failure> {
         let tellings = site.catalog().tellings().map_err(director)?;
         let rules = site.config().tell.iter();
         let ways = rules.flat_map(|(rule, settings)| TellWay::of(settings).map(move |way| (rule, way)));
@@ -31,12 +47,24 @@ impl Ways {
             let last = tellings.iter().find(|telling| telling.rule == *rule && telling.way == way.name());
             RuleWay { rule: rule.clone(), way, failing: last.and_then(failing) }
         });
-        Ok(Self(of_way.collect()))
+        // Backups may be overdue of a policy that is gone, or that was only ever named on a command line.
+        let of_backups = sources.iter().filter_map(|row| Some(&row.last.as_ref()?.policy));
+        let known = queued.policies.iter().chain(site.config().jobs.keys()).chain(of_backups);
+        Ok(Self { all: of_way.collect(), unknown: unknown(&site.config().tell, &known.cloned().collect()) })
     }
 
     /// What a person should look at.
     pub(super) fn lines(&self, lines: &mut Vec<Attention>) {
-        for RuleWay { rule, way, failing } in &self.0 {
+        for UnknownPolicy { rule, policy, like } in &self.unknown {
+            let like = like.as_ref().map(|like| format!(" (did you mean {like}?)")).unwrap_or_default();
+            let subject = format!("rule {rule} names policy {policy}, which does not exist");
+            let text = format!(
+                "{subject}{like}, and tells nothing of it: correct `policies` under [tell.{rule}] in capstan.toml and \
+                 restart the server, or apply the policy"
+            );
+            lines.push(Attention::told(TellEvent::Trouble, format!("rule {rule} {policy}"), subject, text));
+        }
+        for RuleWay { rule, way, failing } in &self.all {
             let Some((since_ns, problem)) = failing else { continue };
             let way = way.name();
             let subject = format!("rule {rule} tells nobody by {way}");
@@ -47,6 +75,15 @@ impl Ways {
             lines.push(Attention::told(TellEvent::Trouble, format!("telling {rule} {way}"), subject, text));
         }
     }
+}
+
+fn unknown(rules: &BTreeMap<String, TellRule>, known: &BTreeSet<String>) -> Vec<UnknownPolicy> {
+    let named = rules.iter().flat_map(|(rule, settings)| settings.policies.iter().map(move |policy| (rule, policy)));
+    let of = |(rule, policy): (&String, &String)| {
+        let like = most_like(policy, known.iter().cloned());
+        UnknownPolicy { rule: rule.clone(), policy: policy.clone(), like }
+    };
+    named.filter(|(_, policy)| !known.contains(*policy)).map(of).collect()
 }
 
 fn failing(last: &TellingRow) -> Option<(i64, String)> {
@@ -78,10 +115,26 @@ mod tests {
         assert_eq!(failing, Some((hours(4), "no route".to_owned())));
         let of_rule = |failing| RuleWay { rule: "oncall".to_owned(), way: TellWay::Mail, failing };
         let mut found = Vec::new();
-        Ways(vec![of_rule(failing), of_rule(None)]).lines(&mut found);
+        Ways { all: vec![of_rule(failing), of_rule(None)], unknown: Vec::new() }.lines(&mut found);
         let [line] = found.as_slice() else { panic!("{} lines", found.len()) };
         let finding = line.finding.as_ref().expect("it is told");
         assert_eq!((finding.event, finding.key.as_str()), (TellEvent::Trouble, "telling oncall mail"));
         assert!(line.text.starts_with("rule oncall tells nobody by mail: nothing has arrived since "), "{}", line.text);
+    }
+
+    /// A rule whose policy was mistyped was never used, and nothing said so.
+    #[test]
+    fn a_policy_that_only_a_rule_names_is_told() {
+        let policies = ["web", "nightyl"].map(str::to_owned).into();
+        let rules = BTreeMap::from([("oncall".to_owned(), TellRule { policies, ..TellRule::default() })]);
+        let known = BTreeSet::from(["web", "nightly"].map(str::to_owned));
+        let mut found = Vec::new();
+        Ways { all: Vec::new(), unknown: unknown(&rules, &known) }.lines(&mut found);
+        let [line] = found.as_slice() else { panic!("{} lines", found.len()) };
+        let finding = line.finding.as_ref().expect("it is told");
+        assert_eq!((finding.event, finding.key.as_str()), (TellEvent::Trouble, "rule oncall nightyl"));
+        let begins =
+            "rule oncall names policy nightyl, which does not exist (did you mean nightly?), and tells nothing";
+        assert!(line.text.starts_with(begins), "{}", line.text);
     }
 }

@@ -285,6 +285,21 @@ fn a_run_of_the_queue_with_problems_asks_for_attention_until_one_has_none() {
     bench.done(&["status"], 0);
 }
 
+/// A rule whose policy was mistyped was never used, and nothing said so. Jobs are no policies, and rules tell of them.
+#[test]
+fn a_rule_for_a_policy_that_does_not_exist_asks_for_attention() {
+    let bench = Bench::new(&[]);
+    let rule = "[tell.oncall]\npolicies = [\"hoem\", \"nightly\"]\ncommand = [\"/bin/true\"]\n";
+    add_settings(&bench, &format!("[jobs.nightly]\nsources = [\"{}\"]\n{rule}", bench.source_text()));
+    bench.done(&["backup", "nightly", "-q"], 0);
+    bench.done(&["policies", "apply", &write_policies(&bench, "[policies.home]\nsources = [\"SOURCE\"]\n"), "-q"], 0);
+    let said = bench.done(&["status"], 3);
+    assert!(said.contains("rule oncall names policy hoem, which does not exist (did you mean home?)"), "{said}");
+    assert!(!said.contains("names policy nightly"), "{said}");
+    bench.done(&["policies", "apply", &write_policies(&bench, "[policies.hoem]\nsources = [\"SOURCE\"]\n"), "-q"], 0);
+    bench.done(&["status"], 0);
+}
+
 /// What `status` calls to attention and a run that fails, as the server that runs tells them.
 #[test]
 fn a_server_tells_what_failed_and_what_status_finds() {
