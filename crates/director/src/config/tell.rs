@@ -25,7 +25,7 @@ pub enum TellEvent {
     MoverAway,
     /// A drive reports something.
     Drive,
-    /// A volume is suspect, lacks its key or was not verified.
+    /// A volume is suspect, lacks its key, was not verified, or is waited for.
     Volume,
     /// No volume is left that a pool could take.
     Scratch,

@@ -19,6 +19,8 @@ const OUTCOMES: [RunOutcome; 5] =
     [RunOutcome::Succeeded, RunOutcome::Warned, RunOutcome::Failed, RunOutcome::Cancelled, RunOutcome::Missed];
 /// How long a missed run is worth a word.
 const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
+/// For how long a restore that has begun may still find that its volume is in no library.
+const TRIES_FOR_NS: i64 = 60 * 1_000_000_000;
 
 /// When a run that missed its window may begin.
 enum NextTry {
@@ -91,8 +93,10 @@ pub(super) struct Queued {
     pub(super) working: usize,
     /// Runs that an operator holds.
     held: Vec<i64>,
-    /// Volumes that restores wait for to be inserted, each with the first of these runs.
-    to_insert: BTreeMap<String, i64>,
+    /// Volumes that restores wait for to be inserted, each with the first of these runs, and since when it waits.
+    to_insert: BTreeMap<String, (i64, i64)>,
+    /// Whether a restore has just begun, and may find that it has to wait for its volume again.
+    pub(super) tries_restore: bool,
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
     /// The last runs of policies for clients that failed.
@@ -225,17 +229,22 @@ impl Queued {
         };
         let unnamed = decisions.iter().filter_map(unnamed).collect();
         let mut to_insert = BTreeMap::new();
-        for (run, decision) in &decisions {
-            if let RunDecision::Waits(WaitsFor::Insertion(volume)) = decision {
-                to_insert.entry(volume.clone()).or_insert(*run);
+        // Also where it waits for a drive by now: the next try needs one before it can look.
+        for pending in look.pending.iter().filter(|pending| !pending.is_held) {
+            if let Some(volume) = &pending.lacks_volume {
+                to_insert.entry(volume.clone()).or_insert((pending.run.run, pending.run.entered_ns));
             }
         }
+        let restores = look.active.iter().filter(|active| active.run.restore.is_some());
+        let mut began = restores.map(|active| now_ns.saturating_sub(active.started_ns));
+        let tries_restore = began.any(|ago_ns| (0..TRIES_FOR_NS).contains(&ago_ns));
         Ok(Self {
             of_clients,
             clients,
             of_nobody,
             unnamed,
             to_insert,
+            tries_restore,
             too_late,
             away: clients_away,
             movers_away: look.movers_away.clone(),
@@ -392,10 +401,14 @@ impl Queued {
             let (key, subject) = (format!("mover {mover}"), format!("mover {mover} is away, and {which} can be used"));
             lines.push(Attention::told(TellEvent::MoverAway, key, subject, text));
         }
-        for (volume, run) in &self.to_insert {
-            lines.push(Attention::shown("insert", format!(
-                "restores wait for volume {volume}, which is in no library: insert it, and run {run} goes on by itself"
-            )));
+        for (volume, (run, since_ns)) in &self.to_insert {
+            let subject = format!("restores wait for volume {volume}, which is in no library");
+            let text = format!("{subject}: insert it, and run {run} goes on by itself");
+            let mut attention = Attention::told(TellEvent::Volume, format!("insert {volume}"), subject, text);
+            if let Some(finding) = &mut attention.finding {
+                finding.since_ns = Some(*since_ns);
+            }
+            lines.push(attention);
         }
         for run in &self.held {
             // Somebody holds it on purpose.
@@ -437,5 +450,19 @@ mod tests {
                       that closed, and waits until 2027-01-";
         assert!(line.text.starts_with(begins), "{}", line.text);
         assert!(line.text.contains("Its last attempt: the source is on fire. If the machine"), "{}", line.text);
+    }
+
+    /// A restore waited all night for a volume of the vault, and nobody was told.
+    #[test]
+    fn a_volume_that_restores_wait_for_is_told() {
+        let to_insert = BTreeMap::from([("A00003".to_owned(), (12, 5))]);
+        let mut lines = Vec::new();
+        Queued { to_insert, ..Queued::default() }.lines(&mut lines);
+        let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
+        let found = line.finding.as_ref().expect("it is told");
+        assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Volume, "insert A00003", true));
+        assert_eq!(found.since_ns, Some(5));
+        let text = "restores wait for volume A00003, which is in no library: insert it, and run 12 goes on by itself";
+        assert_eq!(line.text, text);
     }
 }
