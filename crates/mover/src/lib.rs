@@ -68,8 +68,8 @@ pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
-    ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, OwedScripts, Purpose, RestoreInto,
-    RestorePart, RestoreShare, StreamHere, moves_text, protocol_fault, serve_job,
+    ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, OwedScripts, Purpose,
+    REFUSED_BY_CLIENT, RestoreInto, RestorePart, RestoreShare, StreamHere, moves_text, protocol_fault, serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;

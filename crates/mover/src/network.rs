@@ -58,7 +58,7 @@ pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use frame::protocol_fault;
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
 pub use here::DialHere;
-pub use job::{NetworkJob, NetworkJobs, RestorePart, RestoreShare};
+pub use job::{NetworkJob, NetworkJobs, REFUSED_BY_CLIENT, RestorePart, RestoreShare};
 pub use peer_text::moves_text;
 pub use rules::ClientRules;
 pub use undoing::OwedScripts;

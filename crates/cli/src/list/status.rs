@@ -24,6 +24,7 @@ use capstan_director::{
     Concern, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
 use capstan_format::{ObjectId, Volser};
+use capstan_mover::REFUSED_BY_CLIENT;
 use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 
 use self::attention::Attention;
@@ -198,6 +199,18 @@ impl Facts {
             |entry: &&FailedJob| row.job.as_ref() == Some(&entry.job) && !self.queued.is_of_clients(&entry.job);
         let of_job = || self.failed.iter().find(is_its).map(|entry| entry.run.id);
         of_source.or_else(of_job)
+    }
+
+    /// Whether the last run of a source says that its client's own settings do not let it be read.
+    fn is_refused(&self, row: &SourceRow) -> bool {
+        let source = path_text(&row.source);
+        let policies = [row.job.as_ref(), row.last.as_ref().map(|last| &last.policy)];
+        let is_its = |last: &&queue::LastRun| last.client == row.client && policies.contains(&Some(&last.policy));
+        let mut failed = self.queued.failed_last.iter().filter(is_its).map(|last| &last.message);
+        let mut went_on =
+            self.not_backed_up.iter().filter(|entry| entry.client == row.client && entry.source == source);
+        went_on.any(failed::NotBackedUp::is_refused)
+            || failed.any(|message| message.contains(REFUSED_BY_CLIENT) && message.contains(&source))
     }
 
     /// What to do for a source, if there is anything.

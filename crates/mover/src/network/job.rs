@@ -545,13 +545,13 @@ impl NetworkJob {
     }
 }
 
+/// Why there is nothing at a path that the client's settings keep from being read, whether there is anything or not.
+pub const REFUSED_BY_CLIENT: &str = "the machine's own settings do not let it be read (client.toml there)";
+
 /// Why a client has found nothing at a path.
 fn not_found(number: i32) -> io::Error {
     match number {
-        NOT_ALLOWED => {
-            let reason = "the machine's own settings do not let it be read (client.toml there)";
-            io::Error::new(io::ErrorKind::PermissionDenied, reason)
-        }
+        NOT_ALLOWED => io::Error::new(io::ErrorKind::PermissionDenied, REFUSED_BY_CLIENT),
         number => io::Error::from_raw_os_error(number),
     }
 }

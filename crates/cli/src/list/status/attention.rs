@@ -226,12 +226,12 @@ fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
             }
             Some(_) => "was last backed up while its clock was wrong, which may be too long ago".to_owned(),
         };
-        let text = format!(
-            "{source} of {} {when}; a backup is expected every {}. Back it up, or run `capstan expire --gone {source}` \
-             if the source is gone",
-            row.client,
-            units::age(max_age_ns)
-        );
+        let then = match facts.is_refused(row) {
+            true => format!("Its client refuses it: {}", to_allow(&row.client)),
+            false => format!("Back it up, or run `capstan expire --gone {source}` if the source is gone"),
+        };
+        let age = units::age(max_age_ns);
+        let text = format!("{source} of {} {when}; a backup is expected every {age}. {then}", row.client);
         let (key, subject) =
             (format!("overdue {} {source}", row.client), format!("{source} of {} is overdue", row.client));
         let policy = row.last.as_ref().map_or("", |last| last.policy.as_str());
@@ -323,20 +323,27 @@ fn not_backed_up(facts: &Facts, lines: &mut Vec<Attention>) {
         let when = units::time(run.started_ns);
         let failed = end.is_some_and(|end| end.exit_code != DONE_WITH_PROBLEMS);
         let first = end.and_then(|end| end.message.lines().next()).unwrap_or_default();
-        let why = if failed { format!(": {first}") } else { String::new() };
+        let why = if failed { Some(first) } else { entry.reason.as_deref() };
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let (source, client) = (&entry.source, &entry.client);
         let (what, key) = match entry.is_here {
             true => (source.clone(), source.clone()),
             false => (format!("{source} of {client}"), format!("{client} {source}")),
         };
         let subject = format!("{what} was not backed up by its last run");
-        let text = format!(
-            "{subject}, on {when}{why} (`capstan history {}`); if the source is gone: `capstan expire --gone {source}`",
-            run.id
-        );
+        let then = match entry.is_refused() {
+            true => to_allow(client),
+            false => format!("if the source is gone: `capstan expire --gone {source}`"),
+        };
+        let text = format!("{subject}, on {when}{why} (`capstan history {}`); {then}", run.id);
         let attention = Attention::told(TellEvent::Failed, format!("not backed up {key}"), subject, text);
         lines.push(attention.about(&entry.policy, client));
     }
+}
+
+/// What to do about a source that its client does not let be read: whether it is gone, nobody knows.
+fn to_allow(client: &str) -> String {
+    format!("name it under `paths` in client.toml of {client} and start the client again, or take it out of the policy")
 }
 
 /// Sources of jobs that were never backed up.

@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet};
 use capstan_catalog::{JobOutcome, RunOutcome};
 use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
 use capstan_format::ObjectId;
+use capstan_mover::REFUSED_BY_CLIENT;
 
 use super::queue::{LastRun, Queued};
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
 use crate::list::history::names;
+use crate::progress::missing_text;
 use crate::table::path_text;
 
 /// Runs among which the last one of a source is looked for.
@@ -26,6 +28,15 @@ pub(super) struct NotBackedUp {
     pub(super) policy: String,
     /// That run.
     pub(super) run: HistoryEntry,
+    /// Why it went on without the source, if it said that.
+    pub(super) reason: Option<String>,
+}
+
+impl NotBackedUp {
+    /// Whether the client's own settings keep the source from being read, so that nobody knows whether it is there.
+    pub(super) fn is_refused(&self) -> bool {
+        self.reason.as_deref().is_some_and(|reason| reason.contains(REFUSED_BY_CLIENT))
+    }
 }
 
 /// The runs of each job of the settings among the last ones, the latest first.
@@ -147,7 +158,10 @@ pub(super) fn sources(
         if !wrote {
             let is_here = row.client == site.client();
             let policy = row.last.as_ref().map_or_else(String::new, |last| last.policy.clone());
-            found.push(NotBackedUp { source, client: row.client.clone(), is_here, policy, run: (*run).clone() });
+            let log = site.catalog().log_of(run.job.id).map_err(director)?;
+            let reason = log.lines().find_map(|line| line.strip_prefix(&missing_text(&row.source, "")));
+            let (client, run, reason) = (row.client.clone(), (*run).clone(), reason.map(str::to_owned));
+            found.push(NotBackedUp { source, client, is_here, policy, run, reason });
         }
     }
     Ok(found)

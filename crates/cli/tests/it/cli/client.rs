@@ -275,6 +275,13 @@ fn what_was_not_backed_up_at_a_client_is_named() {
     run_to_its_end(&bench, "both");
     let status = bench.done(&["status"], 3);
     assert!(status.contains("the last run of policy both for tern"), "{status}");
+    // What its settings do not allow may be there all the same: nobody is to say that it is gone.
+    run_to_its_end(&bench, "tern");
+    let status = bench.done(&["status", "--max-age", "0s"], 3);
+    let of_b: Vec<_> = status.lines().filter(|line| line.contains(&format!("{} of tern was ", b.display()))).collect();
+    let allow = "name it under `paths` in client.toml of tern";
+    assert!(of_b.len() == 2 && of_b.iter().all(|line| line.contains(allow)), "{status}");
+    assert!(!status.contains(&format!("--gone {}`", b.display())), "{status}");
     server.stop();
 }
 
