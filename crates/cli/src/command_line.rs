@@ -150,7 +150,7 @@ pub(crate) enum Command {
     Rebuild(Rebuild),
     /// Forget objects whose retention has ended, or the ones named
     #[command(
-        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nexpire keeps the last object of each source that can be restored, unless --gone says that the source is gone. While the clock is in doubt, no object is forgotten because of its age."
+        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire --policy nightly\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nexpire keeps the last object of each source that can be restored, unless --gone says that the source is gone. While the clock is in doubt, no object is forgotten because of its age."
     )]
     Expire(Expire),
     /// Make a volume blank: all data on it is lost

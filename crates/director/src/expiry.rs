@@ -16,7 +16,9 @@
 //! what can, and is kept where it would have had one. An interrupted object, which has none, goes once there is a later
 //! complete one of its source, which no run goes on with.
 
-use std::collections::{HashMap, HashSet};
+mod reduction;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use capstan_catalog::{
     Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline, Volume,
@@ -25,6 +27,8 @@ use capstan_catalog::{
 use capstan_format::{ObjectId, Volser, VolumeId};
 use jiff::tz::TimeZone;
 
+pub(crate) use self::reduction::KEEP_RULES_FACT;
+pub use self::reduction::{KeepReduction, UnaskedExpiry};
 use crate::base::why_gone;
 use crate::clock::distance;
 use crate::config::JobConfig;
@@ -43,6 +47,8 @@ const ROOM_PERCENT: u64 = 90;
 pub struct ExpiryRequest {
     /// These objects, whatever their retention; none for all whose retention has ended.
     pub named: Vec<ObjectId>,
+    /// Where no objects are named: of which policies.
+    pub policies: PolicyChoice,
     /// How many of the last objects of a source are kept.
     pub keep_last: usize,
     /// Whether the clock is taken to be right although it is in doubt.
@@ -53,7 +59,30 @@ pub struct ExpiryRequest {
 
 impl Default for ExpiryRequest {
     fn default() -> Self {
-        Self { named: Vec::new(), keep_last: 1, trust_clock: false, gone: Vec::new() }
+        let (named, policies) = (Vec::new(), PolicyChoice::All);
+        Self { named, policies, keep_last: 1, trust_clock: false, gone: Vec::new() }
+    }
+}
+
+/// Policies whose objects may be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyChoice {
+    /// All of them.
+    All,
+    /// These.
+    Only(Vec<String>),
+    /// All but these.
+    AllBut(Vec<String>),
+}
+
+impl PolicyChoice {
+    fn takes(&self, policy: &str) -> bool {
+        let names = |names: &[String]| names.iter().any(|name| name == policy);
+        match self {
+            Self::All => true,
+            Self::Only(chosen) => names(chosen),
+            Self::AllBut(others) => !names(others),
+        }
     }
 }
 
@@ -72,6 +101,8 @@ pub struct ExpirySnapshot {
     pub volumes: Vec<(Volser, Vec<ObjectId>)>,
     /// Keep rules, by the policy whose objects they are for.
     pub rules: HashMap<String, KeepRule>,
+    /// The rules by which policies expired last that have others now; none for one that had no rule.
+    pub earlier_rules: BTreeMap<String, Option<KeepRule>>,
     /// Whose days, weeks, months and years these rules mean.
     pub zone: TimeZone,
     /// Policies whose jobs make full backups by themselves.
@@ -121,6 +152,9 @@ pub struct ExpiryPlan {
     pub self_ending: HashSet<String>,
     /// Volumes that are scratch then.
     pub frees: Vec<Volser>,
+    /// What policies no longer keep because their rules are not those by which they expired last; none where objects
+    /// were named.
+    pub reductions: Vec<KeepReduction>,
     /// How many objects there are.
     pub living: usize,
     /// The clock that it was made by.
@@ -196,6 +230,13 @@ fn restored_by_queue(catalog: &Catalog) -> Result<HashSet<ObjectId>, DirectorErr
 
 /// Decides what is forgotten. A pure function.
 pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPlan {
+    let plan = plan_by(known, &known.rules, request);
+    let reductions = if request.named.is_empty() { reduction::reductions(known, request, &plan) } else { Vec::new() };
+    ExpiryPlan { reductions, ..plan }
+}
+
+/// The same by these rules, whatever they were before.
+fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &ExpiryRequest) -> ExpiryPlan {
     let clock = known.timeline.reading();
     let floor = floor(known, request);
     let mut dependents: HashMap<ObjectId, usize> = HashMap::new();
@@ -203,10 +244,11 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
         *dependents.entry(base).or_default() += 1;
     }
     let (mut forget, mut kept): (Vec<Object>, Vec<(Object, Kept)>) = (Vec::new(), Vec::new());
-    let mut ruled = if request.named.is_empty() { ruled(known) } else { HashMap::new() };
+    let mut ruled = if request.named.is_empty() { ruled(known, rules) } else { HashMap::new() };
     let mut by_rule = Vec::new();
+    let is_chosen = |object: &&Object| !request.named.is_empty() || request.policies.takes(&object.policy);
     // The latest first: an object is judged before what it stands on.
-    for object in &known.objects {
+    for object in known.objects.iter().filter(is_chosen) {
         let is_due = match (&request.named[..], ruled.remove(&object.id)) {
             ([], Some(Ruling::Goes)) => true,
             ([], Some(Ruling::Stays(parts))) => {
@@ -247,7 +289,7 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
         None
     };
     let (self_ending, living) = (known.self_ending.clone(), known.objects.len());
-    ExpiryPlan { forget, kept, by_rule, self_ending, frees, living, clock, refusal }
+    ExpiryPlan { forget, kept, by_rule, self_ending, frees, reductions: Vec::new(), living, clock, refusal }
 }
 
 /// What a keep rule says of an object.
@@ -260,7 +302,7 @@ enum Ruling {
 }
 
 /// What keep rules say, of each object whose policy has one.
-fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
+fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<ObjectId, Ruling> {
     let mut rulings = HashMap::new();
     type Backups = Vec<(ObjectId, i64)>;
     let mut groups: HashMap<(&str, &[u8], &str), Backups> = HashMap::new();
@@ -268,7 +310,7 @@ fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
     for object in &known.objects {
         let source = (&object.source[..], &object.client[..]);
         let is_complete = object.status == ObjectStatus::Complete;
-        if known.rules.contains_key(&object.policy) {
+        if rules.contains_key(&object.policy) {
             // The latest come first, so what is known by now is later.
             let ruling = match known.timeline.begun(object.id) {
                 _ if !is_complete && complete.contains(&source) => Ruling::Goes,
@@ -286,7 +328,7 @@ fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
         }
     }
     for ((policy, ..), group) in groups {
-        let Some(rule) = known.rules.get(policy) else { continue };
+        let Some(rule) = rules.get(policy) else { continue };
         let whole: Vec<_> = group.iter().copied().filter(|(id, _)| known.restorable.contains(id)).collect();
         let mut kept = rule.kept(&whole, &known.zone);
         for (id, parts) in rule.kept(&group, &known.zone) {
@@ -356,6 +398,7 @@ impl Site {
             gone: catalog.gone_sources()?,
             volumes,
             rules: self.keep_rules(),
+            earlier_rules: self.other_rules_before(&catalog)?,
             zone: TimeZone::system(),
             self_ending: self.self_ending_jobs(),
             restored: restored_by_queue(&catalog)?,
@@ -424,6 +467,9 @@ impl Site {
         for object in &now.forget {
             held.extend(catalog.copies(object.id)?.into_iter().flat_map(|copy| copy.volumes));
             catalog.expire(object.id, mark_ns)?;
+        }
+        if named.is_empty() {
+            self.note_rules(&mut catalog, &request.policies)?;
         }
         let mut freed = Vec::new();
         // One that was written since it was planned may hold more than is known.

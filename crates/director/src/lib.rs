@@ -99,7 +99,10 @@ pub use earlier_attempts::EarlierObject;
 pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, DrivesOwner, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
-pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
+pub use expiry::{
+    ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, KeepReduction, Kept, PolicyChoice, UnaskedExpiry,
+    Unexpired, kept_reason, plan_expiry,
+};
 pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};
 pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};

@@ -257,7 +257,10 @@ impl Site {
             edits.extend(before.difference(after).map(|client| PolicyEdit::Leave { name, client }));
         }
         let _presence = self.presence()?;
-        Ok(locked(&self.catalog).edit_policies(&plan.seen, &edits, self.now_ns())?)
+        let mut catalog = locked(&self.catalog);
+        catalog.edit_policies(&plan.seen, &edits, self.now_ns())?;
+        let changes = |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.name == policy.name);
+        Self::note_rules_before(&mut catalog, before.iter().filter(changes))
     }
 
     /// Policies as a file that gives the same policies again: those named, or all.

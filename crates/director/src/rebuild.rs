@@ -22,6 +22,7 @@ use capstan_tape::{Blame, ChangerError, EncryptionState, with_causes};
 use crate::catch_up::session_record;
 use crate::config::{Config, find_settings};
 use crate::error::refuses_part;
+use crate::expiry::KEEP_RULES_FACT;
 use crate::hold::CATALOG_FACT;
 use crate::library_marker::library_fact;
 use crate::mounter::{InDrive, Mounter};
@@ -268,8 +269,10 @@ fn keep_libraries(old: &Catalog, anew: &mut Catalog, config: &Config) -> Result<
     if let Ok(Some(anchor)) = old.fact(AUDIT_ANCHOR_FACT) {
         anew.put_fact(AUDIT_ANCHOR_FACT, &anchor)?;
     }
-    if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
-        anew.put_fact(CATALOG_FACT, &name)?;
+    for fact in [CATALOG_FACT, KEEP_RULES_FACT] {
+        if let Ok(Some(value)) = old.fact(fact) {
+            anew.put_fact(fact, &value)?;
+        }
     }
     // A volume that is away comes back under its name, which no other may have by then.
     if let Some(name) = volser_of(last_used(old)) {

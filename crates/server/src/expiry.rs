@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_catalog::JobOutcome;
-use capstan_director::{Event, ExpiryPlan, ExpiryRequest, Site, Tally};
+use capstan_director::{Event, ExpiryPlan, ExpiryRequest, KeepReduction, Site, Tally, UnaskedExpiry};
 
 use crate::cell::error::in_words;
 use crate::cell::users::{ShellAct, noted_of_itself};
 use crate::serve::Expired;
 
-/// Forgets the objects whose retention has ended; none if they are more than half of all, which a person has to say.
+/// Forgets the objects whose retention has ended; none if they are more than half of all, and none of a policy that
+/// keeps less than before and would lose most. That, a person has to say.
 ///
 /// # Errors
 /// Why nothing expires, in words: the clock is in doubt, or the catalog or the audit log cannot be written.
@@ -24,11 +25,13 @@ pub fn expire(site: &Site) -> Result<Option<Expired>, String> {
     // A server runs for long: its site knows the jobs and policies of when it was opened. And nobody waits for the
     // catalog meanwhile.
     let site = site.with_own_catalog().and_then(|site| site.beside(events)).map_err(|error| in_words(&error))?;
-    let request = ExpiryRequest::default();
-    let plan = site.plan_expiry(&request).map_err(|error| in_words(&error))?;
+    let UnaskedExpiry { plan, request, held } = site.plan_unasked_expiry().map_err(|error| in_words(&error))?;
     plan.check().map_err(|error| in_words(&error))?;
-    if plan.forget.is_empty() || plan.takes_most() {
+    if plan.takes_most() {
         return Ok(None);
+    }
+    if plan.forget.is_empty() {
+        return site.nothing_expired(&request).map(|()| None).map_err(|error| in_words(&error));
     }
     let journal = site.must_begin_run("expire", "").map_err(|error| in_words(&error))?;
     let forgotten = forget(&site, &plan, &request);
@@ -36,7 +39,8 @@ pub fn expire(site: &Site) -> Result<Option<Expired>, String> {
         Ok(done) => (JobOutcome::Succeeded, 0, in_a_line(done)),
         Err(error) => (JobOutcome::Failed, 1, error.clone()),
     };
-    let notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
+    notices.extend(held.iter().map(KeepReduction::held_text));
     notices.iter().for_each(|notice| journal.said(notice));
     journal.end(outcome, code, Tally::default(), &message);
     let done = forgotten?;

@@ -72,6 +72,9 @@ pub(crate) struct Expire {
     /// Only say what would be forgotten
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Only objects that were made under this policy or job; also several times
+    #[arg(long = "policy", value_name = "POLICY", conflicts_with_all = ["objects", "undo"])]
+    pub(crate) policies: Vec<String>,
     /// Of each source, keep the last N objects that can be restored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) keep_last: u16,
@@ -85,7 +88,7 @@ pub(crate) struct Expire {
     /// Bring back the objects that the last run forgot, or the named ones
     #[arg(long, conflicts_with_all = ["dry_run", "keep_last", "gone", "trust_clock", "yes"])]
     pub(crate) undo: bool,
-    /// Do not ask, even before more than half of all objects are forgotten
+    /// Do not ask, even before more than half of all objects, or of what a policy kept, are forgotten
     #[arg(long)]
     pub(crate) yes: bool,
 }

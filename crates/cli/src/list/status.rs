@@ -21,7 +21,8 @@ use capstan_catalog::{
     ClockDoubt, ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState,
 };
 use capstan_director::{
-    Concern, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
+    Concern, ExpiryPlan, FailedJob, HistoryEntry, KeepReduction, LostParts, Protection, Site, SourceRow, UnaskedExpiry,
+    process_number,
 };
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::REFUSED_BY_CLIENT;
@@ -51,6 +52,8 @@ struct Facts {
     timeline: Timeline,
     reading: ClockReading,
     expiry: ExpiryPlan,
+    /// Policies of which the server has nothing expire.
+    held: Vec<KeepReduction>,
     /// Volumes that are suspect, or have damage on record.
     suspect: Vec<Volume>,
     drive_concerns: Vec<Concern>,
@@ -103,7 +106,7 @@ impl Facts {
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
         let by_settings = (hours > 0).then(|| hours.saturating_mul(3_600_000_000_000));
-        let expiry = site.plan_expiry(&ExpiryRequest::default())?;
+        let UnaskedExpiry { plan: expiry, held, .. } = site.plan_unasked_expiry()?;
         Ok(Self {
             state: site.dir().display().to_string(),
             read_only: site.is_read_only(),
@@ -111,6 +114,7 @@ impl Facts {
             lost: site.lost_parts()?,
             running_out: scratch::RunningOut::of(site, &volumes, &expiry),
             expiry,
+            held,
             members: members::members(site)?,
             ways: telling::Ways::of(site, &queued, &sources)?,
             expires: site.config().server.expires().is_some(),

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use capstan_catalog::{GoneSource, Object, ObjectFilter, ObjectStatus};
-use capstan_director::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, Kept, Site, Unexpired, kept_reason};
+use capstan_director::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, Kept, PolicyChoice, Site, Unexpired, kept_reason};
 use capstan_format::{ObjectId, Volser};
 
 use crate::args;
@@ -35,6 +35,7 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
     let gone: Result<Vec<_>, _> = args.gone.iter().map(|source| gone_source(&site, source)).collect();
     let request = ExpiryRequest {
         named: named?.into_iter().map(|object| object.id).collect(),
+        policies: policies(&site, &args.policies)?,
         keep_last: usize::from(args.keep_last),
         trust_clock: args.trust_clock,
         gone: gone?,
@@ -49,6 +50,9 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
     }
     plan.check()?;
     if args.dry_run {
+        for reduction in &plan.reductions {
+            list(cli, &format!("policy {} {reduction}", reduction.policy));
+        }
         for (object, parts) in &plan.by_rule {
             let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
             let (what, job) = (named_object(object), &object.policy);
@@ -78,9 +82,8 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
         }
     }
     if !args.dry_run {
-        if plan.takes_most() {
-            let (count, living) = (plan.forget.len(), plan.living);
-            confirm(&format!("{count} of {living} objects will be forgotten, which is more than half."), args.yes)?;
+        if let Some(question) = question(&plan) {
+            confirm(&question, args.yes)?;
         }
         let subject = args.objects.join(" ");
         return recorded(&display, &site, ("expire", &subject), |record| {
@@ -93,6 +96,33 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
     }
     show(cli, args, &display, &plan);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The policies of which objects may go: those named, or all.
+fn policies(site: &Site, named: &[String]) -> Result<PolicyChoice, Failure> {
+    for policy in named.iter().filter(|policy| !site.config().jobs.contains_key(*policy)) {
+        let of_policy = ObjectFilter { policy: Some(policy.clone()), ..ObjectFilter::default() };
+        if site.catalog().objects(&of_policy).map_err(director)?.is_empty() {
+            let reason = "and no object of one: `capstan objects` shows the policy of each";
+            return Err(Failure::Other(format!("there is no policy or job {policy}, {reason}")));
+        }
+    }
+    Ok(if named.is_empty() { PolicyChoice::All } else { PolicyChoice::Only(named.to_vec()) })
+}
+
+/// What is asked before so much goes that somebody may not have meant it.
+fn question(plan: &ExpiryPlan) -> Option<String> {
+    let most = plan.takes_most().then(|| {
+        let (count, living) = (plan.forget.len(), plan.living);
+        format!("{count} of {living} objects will be forgotten, which is more than half.")
+    });
+    let reductions = plan
+        .reductions
+        .iter()
+        .filter(|reduction| reduction.takes_most())
+        .map(|reduction| format!("Policy {} {reduction}.", reduction.policy));
+    let questions: Vec<_> = most.into_iter().chain(reductions).collect();
+    (!questions.is_empty()).then(|| questions.join(" "))
 }
 
 /// A line of what a dry run was asked for: its answer, and no remark on it.

@@ -2,6 +2,7 @@
 
 use capstan_format::ObjectKind;
 
+use super::reduction::plan_unasked;
 use super::*;
 
 const DAY: i64 = 86_400 * 1_000_000_000;
@@ -40,6 +41,7 @@ fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         timeline: Timeline::new(&recorded, &[], today * DAY),
         gone: Vec::new(),
         rules: HashMap::new(),
+        earlier_rules: BTreeMap::new(),
         zone: TimeZone::UTC,
         self_ending: HashSet::new(),
         restored: HashSet::new(),
@@ -287,4 +289,85 @@ fn what_is_locked_stays_until_its_retention_ends_whoever_names_it() {
     let doubted = plan_expiry(&known(&objects, TODAY + 4000), &ExpiryRequest { trust_clock: true, ..names(&[2]) });
     assert!(doubted.clock.doubt.is_some());
     assert_eq!(kept(&doubted), [(2, lock)]);
+}
+
+fn daily(days: u32) -> KeepRule {
+    KeepRule { daily: days, ..KeepRule::default() }
+}
+
+/// What is known where `nightly` made a backup each day from one object on, and expired by another rule than it has.
+fn ruled_anew(first: u8, objects: &[Object], earlier: Option<KeepRule>, rule: KeepRule) -> ExpirySnapshot {
+    let today = objects.last().map_or(0, |object| object.started_ns / DAY);
+    let mut known = nightly(objects, today, rule);
+    for object in known.objects.iter_mut().filter(|object| object.id < id(first)) {
+        (object.policy, object.source) = (String::new(), b"/etc".to_vec());
+        object.expires_ns = object.started_ns + 30 * DAY;
+    }
+    known.earlier_rules.insert("nightly".to_owned(), earlier);
+    known
+}
+
+fn day_by_day(numbers: std::ops::RangeInclusive<u8>) -> Vec<Object> {
+    numbers.map(|number| object(number, 0, TODAY + i64::from(number))).collect()
+}
+
+/// `daily = 3` was typed for `daily = 30`, and the server threw 27 of 30 backups away: among those of all policies they
+/// were less than half.
+#[test]
+fn a_rule_that_takes_most_of_what_a_policy_kept_takes_nothing_unasked() {
+    // The first of two of another source goes anyway.
+    let mut objects = vec![object(1, 0, TODAY - 10), object(2, 0, TODAY - 9)];
+    objects.extend(day_by_day(3..=32));
+    let known = ruled_anew(3, &objects, Some(daily(30)), daily(3));
+    let unasked = plan_unasked(&known);
+    assert_eq!(numbers(&unasked.plan.forget), [1], "other policies expire as before");
+    let [reduction] = &unasked.held[..] else { panic!("{:?}", unasked.held) };
+    assert_eq!(
+        (&*reduction.policy, reduction.lost.len(), reduction.later, reduction.kept_before),
+        ("nightly", 27, 0, 30)
+    );
+    let said = reduction.held_text();
+    assert!(said.contains("of 30 backups that it kept, 27 can go"), "{said}");
+    assert!(said.contains("`capstan expire --policy nightly`"), "{said}");
+    // Who says so has them go, with the others or alone.
+    assert_eq!(plan_expiry(&known, &ExpiryRequest::default()).forget.len(), 28);
+    let only = PolicyChoice::Only(vec!["nightly".to_owned()]);
+    let asked = plan_expiry(&known, &ExpiryRequest { policies: only, ..ExpiryRequest::default() });
+    assert_eq!((asked.forget.len(), asked.reductions.len()), (27, 1));
+    // A rule that takes some of it is what somebody meant.
+    let known = ruled_anew(3, &objects, Some(daily(30)), daily(20));
+    let unasked = plan_unasked(&known);
+    assert_eq!((unasked.plan.forget.len(), unasked.held.len(), unasked.plan.reductions.len()), (11, 0, 1));
+}
+
+#[test]
+fn what_is_held_stays_so_however_many_backups_are_made_meanwhile() {
+    let known = ruled_anew(1, &day_by_day(1..=90), Some(daily(30)), daily(3));
+    let held = plan_unasked(&known).held;
+    assert_eq!((held[0].lost.len(), held[0].kept_before), (27, 30));
+}
+
+/// Bases that a policy no longer keeps stay for weeks: all went at once when nobody thought of the rule any more.
+#[test]
+fn a_rule_that_takes_most_later_is_asked_for_too() {
+    let chain: Vec<_> = (1..=10).map(|number| object(number, number - 1, TODAY + i64::from(number))).collect();
+    let known = ruled_anew(1, &chain, Some(daily(10)), daily(2));
+    let unasked = plan_unasked(&known);
+    assert_eq!((unasked.plan.forget.len(), unasked.held.len()), (0, 1));
+    let reduction = &unasked.held[0];
+    assert_eq!((reduction.lost.len(), reduction.later, reduction.kept_before), (8, 8, 10));
+    assert!(
+        reduction.held_text().contains("8 of them once nothing that is kept is based on them"),
+        "{}",
+        reduction.held_text()
+    );
+}
+
+#[test]
+fn a_rule_in_place_of_a_retention_is_another_rule() {
+    // By their retention, none at all, they stay.
+    let known = ruled_anew(1, &day_by_day(1..=9), None, daily(3));
+    assert_eq!(plan_unasked(&known).held.len(), 1);
+    let known = ruled_anew(1, &day_by_day(1..=9), None, daily(7));
+    assert_eq!((plan_unasked(&known).held.len(), plan_unasked(&known).plan.forget.len()), (0, 2));
 }

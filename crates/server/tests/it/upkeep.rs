@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::ObjectFilter;
-use capstan_director::{BackupRequest, BackupWatch, Level, Retention};
+use capstan_director::{BackupRequest, BackupWatch, ExpiryRequest, Level, PolicyChoice, Retention};
 use capstan_server::expire;
 
 use crate::place::{Bench, Hand};
@@ -82,4 +82,54 @@ fn most_of_all_objects_never_go_by_themselves() {
     let refused = expire(&bench.site()).unwrap_err();
     assert!(refused.contains("clock"), "{refused}");
     assert_eq!(objects(&bench), 2);
+}
+
+/// The policies `one`, which keeps so many, and `two`, which keeps two.
+fn keeping(last: u8) -> String {
+    let policy = |name, last| format!("[policies.{name}]\nsources = [\"DIR/{name}\"]\nkeep = {{ last = {last} }}\n");
+    policy("one", last) + &policy("two", 2)
+}
+
+fn back_up_by(bench: &Bench, policy: &str, times: usize) {
+    let (level, retention) = (Level::Full, Retention::ByRule);
+    let request = BackupRequest::of(vec![bench.path(policy)]);
+    let request = BackupRequest { level, retention, policy: policy.to_owned(), ..request };
+    for _ in 0..times {
+        bench.site().backup(&request, &BackupWatch::default()).unwrap();
+    }
+}
+
+/// A wrong number in the `keep` of one policy took nearly all of its backups, because they were few among all.
+#[test]
+fn a_policy_that_keeps_less_than_before_loses_most_only_when_somebody_says_so() {
+    let bench = Bench::new("2026-11-20T08:00:00Z", &keeping(4));
+    back_up_by(&bench, "one", 4);
+    // No expiry has seen its first rule yet.
+    bench.apply(&keeping(1));
+    assert_eq!((expire(&bench.site()).unwrap(), objects(&bench)), (None, 4));
+    // Another policy loses what it does not keep, though it is most of it each time.
+    back_up_by(&bench, "two", 5);
+    let expired = expire(&bench.site()).unwrap().unwrap();
+    assert_eq!((expired.objects, objects(&bench)), (3, 6));
+    let [held] = &expired.notices[..] else { panic!("{:?}", expired.notices) };
+    assert!(held.starts_with("policy one keeps less than before: of 4 backups that it kept, 3 can go"), "{held}");
+    assert!(held.contains("`capstan expire --policy one`"), "{held}");
+    // Somebody says so: from then on that is its rule.
+    let only = PolicyChoice::Only(vec!["one".to_owned()]);
+    let (site, asked) = (bench.site(), ExpiryRequest { policies: only, ..ExpiryRequest::default() });
+    site.expire(&site.plan_expiry(&asked).unwrap(), &asked).unwrap();
+    assert_eq!(objects(&bench), 3);
+    assert!(site.plan_unasked_expiry().unwrap().held.is_empty());
+    back_up_by(&bench, "one", 2);
+    assert_eq!(expire(&bench.site()).unwrap().unwrap().objects, 2, "two of its three");
+
+    // An expiry that finds nothing has seen the rule, too.
+    bench.apply(&keeping(4));
+    back_up_by(&bench, "one", 3);
+    assert_eq!((expire(&bench.site()).unwrap(), objects(&bench)), (None, 6));
+    bench.apply(&keeping(1));
+    assert_eq!((expire(&bench.site()).unwrap(), objects(&bench)), (None, 6));
+    // A catalog that is made anew knows it.
+    bench.rebuild().unwrap();
+    assert_eq!(bench.site().plan_unasked_expiry().unwrap().held.len(), 1);
 }

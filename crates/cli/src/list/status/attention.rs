@@ -94,6 +94,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
     // On a host without a server, whoever runs `expire` and labels volumes looks at that.
     if facts.queued.is_served {
         lines.extend(not_expiring(facts));
+        keeping_less(facts, &mut lines);
         facts.running_out.lines(&mut lines);
     }
     interrupted(facts, &mut lines);
@@ -129,6 +130,19 @@ fn not_expiring(facts: &Facts) -> Option<Attention> {
     );
     let asks = facts.expires && facts.expiry.refusal.is_none() && facts.expiry.takes_most();
     asks.then(|| Attention::told(TellEvent::Trouble, "expiry", subject, text))
+}
+
+/// Policies whose rules take most of what they kept: the server asks a person before that goes.
+fn keeping_less(facts: &Facts, lines: &mut Vec<Attention>) {
+    if !facts.expires || facts.expiry.refusal.is_some() {
+        return;
+    }
+    for reduction in &facts.held {
+        let policy = &reduction.policy;
+        let subject = format!("policy {policy} keeps less than before, and the server expires nothing of it");
+        let (key, text) = (format!("expiry {policy}"), reduction.held_text());
+        lines.push(Attention::told(TellEvent::Trouble, key, subject, text).about(policy, ""));
+    }
 }
 
 fn without_key(volumes: &[Volser], lines: &mut Vec<Attention>) {

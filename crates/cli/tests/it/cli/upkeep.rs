@@ -70,6 +70,38 @@ fn backups_expire_by_themselves_and_most_of_them_are_asked_for() {
     assert!(!said.contains("retention"), "no server runs: {said}");
 }
 
+/// A wrong number in `keep` took nearly all backups of a policy, and nobody was asked.
+#[test]
+fn what_a_policy_no_longer_keeps_is_asked_for() {
+    let bench = Bench::new(&[]);
+    change_setting(&bench, "expire = \"12:00\"", "expire = \"*:*:*\"");
+    let file = bench.dir.path().join("cell.toml");
+    let apply = |last: u8| {
+        let policy = format!("[policies.nightly]\nsources = [{:?}]\nkeep = {{ last = {last} }}\n", bench.source_text());
+        fs::write(&file, policy).unwrap();
+        bench.said(&["policies", "apply", file.to_str().unwrap()], 0)
+    };
+    apply(3);
+    for _ in 0..3 {
+        bench.done(&["backup", "nightly", "-q"], 0);
+    }
+    apply(1);
+    let serving = serve_alone(&bench);
+    let status = bench.done(&["status"], 3);
+    assert!(status.contains("policy nightly keeps less than before: of 3 backups that it kept, 2 can go"), "{status}");
+    assert!(status.contains("`capstan expire --policy nightly`"), "{status}");
+    serving.stop();
+    assert_eq!(bench.rows(&["objects"]).len(), 3);
+    let said = bench.said(&["expire", "--policy", "nowhere"], 1);
+    assert!(said.contains("there is no policy or job nowhere"), "{said}");
+    let shown = bench.done(&["expire", "--policy", "nightly", "--dry-run"], 0);
+    assert!(shown.starts_with("policy nightly keeps less than before") && shown.contains("\n2 objects"), "{shown}");
+    let said = bench.said(&["expire"], 2);
+    assert!(said.contains("Policy nightly keeps less than before") && said.contains("--yes"), "{said}");
+    bench.done(&["expire", "--policy", "nightly", "--yes", "-q"], 0);
+    assert_eq!(bench.rows(&["objects"]).len(), 1);
+}
+
 #[test]
 fn a_time_of_expiry_that_is_none_is_named() {
     let bench = Bench::new(&[]);
