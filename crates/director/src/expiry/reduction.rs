@@ -12,15 +12,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus};
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, PolicyText};
 use capstan_format::ObjectId;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{ExpiryPlan, ExpiryRequest, ExpirySnapshot, Kept, PolicyChoice, plan_by, plan_expiry};
 use crate::DirectorError;
+use crate::config::JobConfig;
 use crate::keep::KeepRule;
 use crate::known_policies::BackupPolicy;
+use crate::policies::{PolicyChange, PolicyChanges};
 use crate::site::{Site, locked};
 
 /// The catalog's fact with the rule by which each policy expired last, as JSON; null for a policy that had none.
@@ -46,6 +48,21 @@ impl KeepReduction {
     /// Whether it takes so much that somebody should be asked.
     pub fn takes_most(&self) -> bool {
         self.lost.len() * 2 > self.kept_before
+    }
+
+    /// What to say, beside the policy's name, to whoever changes the rule.
+    pub fn change_text(&self) -> String {
+        let policy = &self.policy;
+        match self.takes_most() {
+            true => format!(
+                "it {self}. That is most of them: the server does not forget them by itself, `capstan expire --policy \
+                 {policy}` at its machine does"
+            ),
+            false => format!(
+                "it {self}. The next expiry forgets them, unless the policy has its earlier `keep` or `retention` \
+                 again by then"
+            ),
+        }
     }
 
     /// What to say where nothing of the policy expires unasked because of it.
@@ -153,6 +170,11 @@ fn rules_noted(catalog: &Catalog) -> Result<KeepRules, DirectorError> {
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
+/// The keep rule of a policy as it was written.
+fn keep_of(policy: &PolicyText) -> Option<KeepRule> {
+    toml::from_str::<JobConfig>(&policy.text).ok().and_then(|policy| policy.keep)
+}
+
 fn note(catalog: &mut Catalog, before: &KeepRules, now: &KeepRules) -> Result<(), DirectorError> {
     if before != now {
         catalog.put_fact(KEEP_RULES_FACT, &serde_json::to_string(now).unwrap_or_default())?;
@@ -167,6 +189,34 @@ impl Site {
     /// The catalog cannot be read.
     pub fn plan_unasked_expiry(&self) -> Result<UnaskedExpiry, DirectorError> {
         Ok(plan_unasked(&self.expiry_snapshot(self.now_ns())?))
+    }
+
+    /// What policies would no longer keep if they were changed as planned: what the next expiry forgets, or has to be
+    /// asked for, and what the rules by which they expired last keep.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn reductions_of_change(&self, plan: &PolicyChanges) -> Result<Vec<KeepReduction>, DirectorError> {
+        let after = self.planned_policies(plan)?;
+        let noted = rules_noted(&locked(&self.catalog))?;
+        let (mut earlier_rules, mut now) = (KeepRules::new(), KeepRules::new());
+        for PolicyChange { name, .. } in &plan.changes {
+            let before = plan.seen().iter().find(|seen| seen.name == *name).map(keep_of);
+            let rule = after.iter().find(|policy| policy.name == *name).and_then(|policy| policy.config.keep);
+            let earlier = noted.get(name).copied().or(before).filter(|earlier| *earlier != rule);
+            if before != Some(rule) {
+                earlier_rules.extend(earlier.map(|earlier| (name.clone(), earlier)));
+            }
+            now.insert(name.clone(), rule);
+        }
+        if earlier_rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut known = self.expiry_snapshot(self.now_ns())?;
+        known.rules.retain(|policy, _| !now.contains_key(policy));
+        known.rules.extend(now.into_iter().filter_map(|(policy, rule)| Some((policy, rule?))));
+        let known = ExpirySnapshot { earlier_rules, ..known };
+        Ok(plan_expiry(&known, &ExpiryRequest::default()).reductions)
     }
 
     /// Notes by which rules policies expired, where there was nothing to forget.

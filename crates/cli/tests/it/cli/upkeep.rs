@@ -76,16 +76,24 @@ fn what_a_policy_no_longer_keeps_is_asked_for() {
     let bench = Bench::new(&[]);
     change_setting(&bench, "expire = \"12:00\"", "expire = \"*:*:*\"");
     let file = bench.dir.path().join("cell.toml");
-    let apply = |last: u8| {
+    let apply = |last: u8, more: &[&str]| {
         let policy = format!("[policies.nightly]\nsources = [{:?}]\nkeep = {{ last = {last} }}\n", bench.source_text());
         fs::write(&file, policy).unwrap();
-        bench.said(&["policies", "apply", file.to_str().unwrap()], 0)
+        bench.said(&[&["policies", "apply", file.to_str().unwrap()], more].concat(), 0)
     };
-    apply(3);
+    apply(3, &[]);
     for _ in 0..3 {
         bench.done(&["backup", "nightly", "-q"], 0);
     }
-    apply(1);
+    assert!(!apply(4, &["--dry-run"]).contains("keeps less"));
+    let said = apply(2, &["--dry-run"]);
+    assert!(said.contains("policy nightly: it keeps less than before: of 3 backups that it kept, 1 can go"), "{said}");
+    assert!(said.contains("iB, the oldest of 20") && said.contains("The next expiry forgets them"), "{said}");
+    for more in [&["--dry-run"][..], &[]] {
+        let said = apply(1, more);
+        assert!(said.contains("of 3 backups that it kept, 2 can go"), "{said}");
+        assert!(said.contains("not forget them by itself, `capstan expire --policy nightly`"), "{said}");
+    }
     let serving = serve_alone(&bench);
     let status = bench.done(&["status"], 3);
     assert!(status.contains("policy nightly keeps less than before: of 3 backups that it kept, 2 can go"), "{status}");

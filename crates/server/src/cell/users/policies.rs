@@ -79,6 +79,7 @@ impl CellActs {
         };
         let ruled = before.iter().filter(is_removed).filter(|policy| policy.config.keep.is_some());
         let ruled = ruled.map(|policy| policy.name.clone()).collect();
+        let reductions = self.site.reductions_of_change(plan)?;
         let found = basis_of(plan);
         let is_made = match basis {
             None => false,
@@ -111,13 +112,16 @@ impl CellActs {
             let row = |notice| PolicyNoticeRow { policy: policy.name.clone(), notice };
             notices_of(policy, &joined, self.site.client()).into_iter().map(row)
         });
+        let reductions = reductions
+            .iter()
+            .map(|reduction| PolicyNoticeRow { policy: reduction.policy.clone(), notice: reduction.change_text() });
         Ok(PoliciesChanged {
             changes: plan.changes.iter().map(|change| change_row(change, !is_made)).collect(),
             unchanged: plan.unchanged,
             ruled,
             basis: found,
             faults: after.iter().filter_map(fault).collect(),
-            notices: notices.collect(),
+            notices: notices.chain(reductions).collect(),
         })
     }
 }
