@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::Lifetime;
 
-const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+pub(crate) const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
 
 /// What is kept of the backups of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,10 +61,11 @@ impl KeptBy {
         }
     }
 
-    /// Days of its period, about.
+    /// Days of its period, about; `last` knows no periods.
     fn days(self) -> i64 {
         match self {
-            Self::Last | Self::Daily => 1,
+            Self::Last => 0,
+            Self::Daily => 1,
             Self::Weekly => 7,
             Self::Monthly => 31,
             Self::Yearly => 366,
@@ -99,11 +100,12 @@ impl KeepRule {
         self.parts().iter().all(|(_, count)| *count == 0)
     }
 
-    /// How long it may keep a backup where one is made each day.
-    pub(crate) fn lifetime(&self) -> Lifetime {
-        let days = |(part, count): (KeptBy, u32)| i64::from(count).saturating_mul(part.days());
-        let days = self.parts().into_iter().map(days).max().unwrap_or_default();
-        Lifetime::of_ns(days.saturating_mul(DAY_NS))
+    /// How long it may keep a backup where one is made each so many nanoseconds. Periods without a backup do not count:
+    /// of a backup each week, seven daily ones are of seven weeks.
+    pub(crate) fn lifetime(&self, every_ns: i64) -> Lifetime {
+        let apart_ns = |part: KeptBy| every_ns.max(part.days() * DAY_NS);
+        let of_part = |(part, count): (KeptBy, u32)| i64::from(count).saturating_mul(apart_ns(part));
+        Lifetime::of_ns(self.parts().into_iter().map(of_part).max().unwrap_or_default())
     }
 
     /// What it keeps of the backups of one source, each with the time it was begun, the latest first; and which parts

@@ -149,14 +149,14 @@ impl Site {
         request: &BackupRequest,
     ) -> AppendHost {
         let pool = pools[usize::from(copy) - 1].clone();
-        let rule = self.config.jobs.get(&request.policy).and_then(|job| job.keep);
+        let by_rule = self.config.jobs.get(&request.policy).and_then(Lifetime::by_rule);
         AppendHost {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             failed_in: Mutex::default(),
             // The pool of the first copy says how long all of them are kept.
-            lifetime: Lifetime::of(request.retention, rule.as_ref(), &pools[0]),
+            lifetime: Lifetime::of(request.retention, by_rule, &pools[0]),
             pool,
             copy,
             shortfall: request.shortfall,

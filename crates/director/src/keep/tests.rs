@@ -102,9 +102,12 @@ fn a_rule_reads_as_it_is_written() {
 #[test]
 fn a_rule_keeps_as_long_as_its_longest_part() {
     let rule = KeepRule { last: 3, daily: 7, monthly: 12, ..KeepRule::default() };
-    assert!(rule.lifetime().is_like(Lifetime::of_ns(365 * DAY_NS)));
+    assert!(rule.lifetime(DAY_NS).is_like(Lifetime::of_ns(365 * DAY_NS)));
     let rule = KeepRule { last: 3, daily: 7, ..KeepRule::default() };
-    assert_eq!(rule.lifetime(), Lifetime::of_ns(7 * DAY_NS));
+    assert_eq!(rule.lifetime(DAY_NS), Lifetime::of_ns(7 * DAY_NS));
+    assert_eq!(rule.lifetime(7 * DAY_NS), Lifetime::of_ns(49 * DAY_NS));
+    let rule = KeepRule { last: 24, ..KeepRule::default() };
+    assert_eq!(rule.lifetime(DAY_NS / 24), Lifetime::of_ns(DAY_NS));
     let rule = KeepRule { yearly: u32::MAX, ..KeepRule::default() };
-    assert_eq!(rule.lifetime(), Lifetime::ENDLESS);
+    assert_eq!(rule.lifetime(DAY_NS), Lifetime::ENDLESS);
 }

@@ -20,7 +20,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{CalendarEvent, YEAR_MAX};
 
+/// Over how many intervals the mean is taken: those of six weeks where there is one each working day.
+const MEAN_OVER: usize = 32;
+
 impl CalendarEvent {
+    /// How long it is from one instant of the event to the next, on average over some that come after this one; none if
+    /// fewer than two come.
+    #[must_use]
+    pub fn mean_interval(&self, after: Timestamp, zone: &TimeZone) -> Option<SignedDuration> {
+        let first = self.next_after(after, zone)?;
+        let instants = std::iter::successors(Some(first), |at| self.next_after(*at, zone));
+        let (count, last) = instants.enumerate().take(MEAN_OVER + 1).last()?;
+        last.duration_since(first).checked_div(i32::try_from(count).ok()?)
+    }
+
     /// The first instant of the event after this one, in the event's own zone or else in this one; none if there is
     /// none up to the end of 2199.
     #[must_use]

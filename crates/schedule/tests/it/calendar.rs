@@ -150,3 +150,16 @@ fn systemd_prints_the_same_instants() {
         assert_eq!(first(text, 5), instants, "{text}: {said}");
     }
 }
+
+#[test]
+fn the_time_between_two_instants_is_a_mean() {
+    let mean = |text: &str| {
+        let hours = event(text).mean_interval(Timestamp::UNIX_EPOCH, &TimeZone::UTC).map(|mean| mean.as_hours());
+        hours.unwrap_or(-1)
+    };
+    let found = ["hourly", "8,20:00", "22:30", "sun 3:00", "2030-01-01..28 3:00"].map(mean);
+    assert_eq!(found, [1, 12, 24, 168, 24]);
+    // 32 from a Thursday on: six weeks, and from that Thursday to the next Monday.
+    assert_eq!(mean("mon..fri 22:30"), 46 * 24 / 32);
+    assert_eq!(mean("2030-01-01 3:00"), -1, "it comes once");
+}
