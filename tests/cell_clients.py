@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cell import Cell, Tree, differences, picture
-from program import FULL, HERE, ON_POSTGRES, Checks, Failed, Scratch, Service, compare, said
+from program import FULL, HERE, ON_POSTGRES, Capstan, Checks, Failed, Scratch, Service, compare, said
 
 ROUNDS = 6
 ROUNDS_ON_POSTGRES = 4
@@ -111,12 +111,14 @@ class Sweep:
             for each in self.clients:
                 each.start()
         elif what == "twin":
-            # A second process of the same identity, which goes on where the first one is killed.
-            twin = Service(client.capstan, "client", "run")
+            # Two processes of one identity, of which the copy goes on alone for a while where the first one is killed.
+            twin = self.copy_of(client)
             twin.until("connected")
             time.sleep(pause)
             client.end(signal.SIGKILL)
-            client.service = twin
+            time.sleep(pause)
+            twin.end(signal.SIGKILL)
+            client.start()
         elif what in ("freeze client", "freeze server"):
             frozen = client.service if what == "freeze client" else self.cell.server
             frozen.process.send_signal(signal.SIGSTOP)
@@ -138,6 +140,15 @@ class Sweep:
         else:
             self.happen_elsewhere(what, pause, length)
         return what
+
+    def copy_of(self, client):
+        """What a copied virtual machine runs: a client from a copy of the folder, beside the first one."""
+        folder = self.scratch / f"copy-{client.name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(client.capstan.state, folder)
+        copied = Capstan(folder, self.scratch / "key")
+        copied.environment = client.capstan.environment | {"CAPSTAN_STATE": str(folder)}
+        return Service(copied, "client", "run")
 
     def one_way(self, member, length):
         """All that a machine sends is held back for a while, or all that is sent to it. What clients send to a mover
@@ -404,13 +415,16 @@ class Sweep:
     def twins(self):
         """Two processes of one identity: each order goes to one or both of them, and the mover takes whoever comes."""
         web1 = self.clients[0]
-        twin = Service(web1.capstan, "client", "run")
+        second = web1.capstan.run("client", "run")
+        names = f"process {web1.service.process.pid} runs as this client already" in said(second)
+        self.checks.check("a second process on one folder is refused", second.returncode == 1 and names, said(second))
+        twin = self.copy_of(web1)
         try:
             twin.until("connected")
             runs = self.cell.add("own-web1")
             row = self.cell.outcome(runs[0])
             is_first = row["state"] == "done" and row["attempt"] == 1
-            self.checks.check("a client that runs twice is backed up once", is_first, row)
+            self.checks.check("a client that was copied is backed up once", is_first, row)
         finally:
             twin.end(signal.SIGTERM)
 

@@ -131,6 +131,9 @@ class MoverSweep(Sweep):
         names = lambda: b"no drive of library main can be used: they are those of mover rook" in self.cell.capstan.run("status").stdout
         self.checks.check("and status names the mover", self.cell.until("status names the mover", names))
         self.mover.started()
+        second = self.mover.capstan.run("mover", "run")
+        names = f"process {self.mover.service.process.pid} runs as this mover already" in said(second)
+        self.checks.check("a second process on its folder is refused", second.returncode == 1 and names, said(second))
         self.checks.check("until it is there", self.cell.until("status is content", lambda: not names()))
         row = self.cell.outcome(run)
         self.checks.check("it is done once the mover is there", row["state"] == "done", row)

@@ -43,6 +43,20 @@ pub enum ClientError {
         /// What it was to be in a cell.
         kind: PeerKind,
     },
+    /// Caller: another process runs from the state directory.
+    #[error(
+        "{}: {holder} runs as this {kind} already: stop it first (a service: `systemctl stop capstan-{kind}`). Another \
+         {kind} joins under a name of its own, with another state directory (--state)",
+        path.display()
+    )]
+    RunsAlready {
+        /// The state directory.
+        path: PathBuf,
+        /// What it is in its cell.
+        kind: PeerKind,
+        /// Which process, as far as can be told.
+        holder: String,
+    },
     /// Operator: the passphrase is not that of the enrolment, or somebody stands between.
     #[error(
         "the enrolment came to nothing: the passphrase is not the one of {1} (or somebody stands between this machine and the server). \

@@ -19,6 +19,8 @@
 //! Rejected: connections that the server opens (a port on each client), and a message bus (one more program that can
 //! be down).
 //!
+//! One process alone runs as a client or mover from a state directory ([`LockedState`]).
+//!
 //! Limits: [`ORDERS_AT_WORK_MAX`] orders are worked on at a time, and further ones wait at the server. One thread asks
 //! the server; it holds no lock while it waits.
 //!
@@ -36,6 +38,7 @@ mod error;
 pub mod files;
 mod join;
 mod kept;
+mod lock;
 mod mover;
 pub mod orders;
 mod questions;
@@ -50,6 +53,7 @@ mod work;
 pub use error::ClientError;
 pub use join::join;
 pub use kept::KeptConnections;
+pub use lock::LockedState;
 pub use mover::run_mover;
 pub use orders::{CellOrder, JobId, OrderToken};
 pub use questions::ServerQuestions;

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::orders::PeerHello;
 use crate::run::wait_for_orders;
-use crate::{ClientError, MemberNotice, MemberState};
+use crate::{ClientError, LockedState, MemberNotice};
 
 /// Tells the server where clients bring this mover their data, stays connected and renews the certificate, until it is
 /// told to stop. `data` is what [`MoverSettings::data`](crate::MoverSettings::data) gives. Where the server listens for
@@ -13,7 +13,7 @@ use crate::{ClientError, MemberNotice, MemberState};
 /// # Errors
 /// As [`crate::run()`].
 pub fn run_mover(
-    state: &MemberState,
+    locked: &LockedState,
     data: String,
     now_ns: fn() -> i64,
     say: &(dyn Fn(MemberNotice) + Sync),
@@ -21,5 +21,5 @@ pub fn run_mover(
 ) -> Result<(), ClientError> {
     let hello = PeerHello { data: Some(data), ..PeerHello::default() };
     // Orders are for clients.
-    wait_for_orders(state, hello, now_ns, &|_| {}, say, stop)
+    wait_for_orders(locked, hello, now_ns, &|_| {}, say, stop)
 }

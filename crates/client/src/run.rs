@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::orders::PeerHello;
-use crate::{CellOrder, ClientError, ClientSettings, MemberState};
+use crate::{CellOrder, ClientError, ClientSettings, LockedState};
 use poller::{Heard, Poller};
 
 /// Orders that are worked on at a time.
@@ -61,31 +61,35 @@ pub enum MemberNotice {
 /// [`ClientError::NotJoined`], [`ClientError::Revoked`], [`ClientError::CertificateEnded`] or [`ClientError::Refused`];
 /// otherwise the state directory cannot be read.
 pub fn run(
-    state: &MemberState,
+    locked: &LockedState,
     now_ns: fn() -> i64,
     handler: &(dyn Fn(CellOrder) + Sync),
     say: &(dyn Fn(MemberNotice) + Sync),
     stop: &AtomicBool,
 ) -> Result<(), ClientError> {
-    let settings = ClientSettings::read(state.dir())?;
+    let settings = ClientSettings::read(locked.state().dir())?;
     let hello = PeerHello {
         paths: settings.paths.iter().map(|path| path.display().to_string()).collect(),
         restore_to: settings.restore_to.iter().map(|path| path.display().to_string()).collect(),
         scripts: settings.scripts.into_keys().collect(),
         ..PeerHello::default()
     };
-    wait_for_orders(state, hello, now_ns, handler, say, stop)
+    wait_for_orders(locked, hello, now_ns, handler, say, stop)
 }
 
 /// The same for a member of either kind, which says this of itself.
 pub(crate) fn wait_for_orders(
-    state: &MemberState,
+    locked: &LockedState,
     hello: PeerHello,
     now_ns: fn() -> i64,
     handler: &(dyn Fn(CellOrder) + Sync),
     say: &(dyn Fn(MemberNotice) + Sync),
     stop: &AtomicBool,
 ) -> Result<(), ClientError> {
+    if let Some(reason) = locked.problem() {
+        say(MemberNotice::Trouble { reason });
+    }
+    let state = locked.state();
     let (hears, heard) = sync_channel(0);
     let is_over = Arc::new(AtomicBool::new(false));
     let poller = Poller::new(state, hello, now_ns, hears, Arc::clone(&is_over))?;

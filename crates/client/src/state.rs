@@ -47,6 +47,11 @@ impl MemberState {
         self.dir.join("cell/identity.pem")
     }
 
+    /// What lies in the directory whatever the member is.
+    pub(crate) fn cell_folder(&self) -> PathBuf {
+        self.dir.join("cell")
+    }
+
     /// Where it is noted which scripts have to be run still.
     pub(crate) fn owed_folder(&self) -> PathBuf {
         self.dir.join("cell/owed")
@@ -72,7 +77,7 @@ impl MemberState {
         if identity.exists() && !replace {
             return Err(ClientError::HasIdentity { path: identity });
         }
-        let cell = self.dir.join("cell");
+        let cell = self.cell_folder();
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&cell).map_err(ClientError::io("make", &cell))?;
         Ok(capstan_keys::cluster::check_place(&identity)?)

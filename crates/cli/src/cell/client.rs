@@ -90,6 +90,8 @@ pub(super) fn serve_orders(
     stop: &AtomicBool,
 ) -> Result<(), ClientError> {
     let client = state.identity()?.certificate().peer.name.to_string();
+    // Before scripts are run that an earlier process owed.
+    let locked = state.lock()?;
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
     work.run_owed(&|reason| show(cli, KIND, MemberEvent::Trouble { reason }));
     let handler = |order: CellOrder| {
@@ -112,7 +114,7 @@ pub(super) fn serve_orders(
             }
             work.stop();
         });
-        let ended = run(state, now_ns, &handler, &say, stop);
+        let ended = run(&locked, now_ns, &handler, &say, stop);
         is_over.store(true, Ordering::Relaxed);
         ended
     });

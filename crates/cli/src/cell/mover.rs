@@ -60,6 +60,7 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     let state = MemberState::new(&state_dir(cli)?, KIND);
     let identity = state.identity().map_err(of_member)?;
     let mover = identity.certificate().peer.name.to_string();
+    let locked = state.lock().map_err(of_member)?;
     let settings = MoverSettings::read(state.dir()).map_err(of_member)?;
     let served = served(&state, &settings)?;
     // What is wrong with the client is said before anything listens.
@@ -95,7 +96,7 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
             scope.spawn(|| serve_client(cli, client, &beside, &stop));
         }
         scope.spawn(|| kept.keep(&trouble));
-        let ended = run_mover(&state, data, now_ns, &say, &stop);
+        let ended = run_mover(&locked, data, now_ns, &say, &stop);
         kept.stop();
         // A mover that is let in no more has no client beside it.
         stop.store(true, Ordering::Relaxed);

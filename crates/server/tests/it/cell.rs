@@ -205,12 +205,13 @@ impl Machine {
             let handler = move |order| gets.send(order).unwrap();
             let say = move |notice| says.send(notice).unwrap();
             let client = scope.spawn(move || {
+                let locked = state.lock().unwrap();
                 let ended = match state.kind() {
                     PeerKind::Mover => {
                         let data = MoverSettings::read(state.dir()).unwrap().data(5703);
-                        run_mover(state, data, clock, &say, stop)
+                        run_mover(&locked, data, clock, &say, stop)
                     }
-                    _ => run(state, clock, &handler, &say, stop),
+                    _ => run(&locked, clock, &handler, &say, stop),
                 };
                 has_ended.store(true, Ordering::SeqCst);
                 ended

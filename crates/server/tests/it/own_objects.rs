@@ -28,7 +28,7 @@ pub(crate) fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, c
     std::thread::scope(|scope| {
         let (work, stop, state) = (&work, &stop, &machine.state);
         let handler = move |order| assert_eq!(work.carry_out(order).unwrap(), OrderEnd::Served { lan_free: false });
-        scope.spawn(move || run(state, now_ns, &handler, &|_: MemberNotice| {}, stop).unwrap());
+        scope.spawn(move || run(&state.lock().unwrap(), now_ns, &handler, &|_: MemberNotice| {}, stop).unwrap());
         until("the client waits for orders", || cell.hub().is_connected(client));
         let job = cell.open_job(client, 1).unwrap();
         let site: Site = bench.keyed_site().for_client(client).with_sources(Arc::new(job));

@@ -380,7 +380,7 @@ pub(crate) fn while_running(machine: &Machine, cell: &ServedCell, client: &str, 
     std::thread::scope(|scope| {
         let (work, stop, state) = (&work, &stop, &machine.state);
         let handler = move |order| drop(work.carry_out(order));
-        scope.spawn(move || run(state, now_ns, &handler, &|_: MemberNotice| {}, stop).unwrap());
+        scope.spawn(move || run(&state.lock().unwrap(), now_ns, &handler, &|_: MemberNotice| {}, stop).unwrap());
         let stops = StopsAtTheEnd(stop);
         until("the client waits for orders", || cell.hub().is_connected(client));
         meanwhile();

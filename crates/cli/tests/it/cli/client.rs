@@ -141,6 +141,32 @@ fn a_machine_joins_waits_for_orders_and_is_revoked() {
     server.stop();
 }
 
+/// A client that somebody typed beside the one of the service asked for the same orders, and renewed the same
+/// certificate.
+#[test]
+fn a_client_runs_once_and_a_killed_one_keeps_nobody_out() {
+    let bench = Bench::new(&[]);
+    let (server, address) = serve(&bench);
+    let machine = Machine::new();
+    let passphrase = enrol(&bench, "client", "tern", &address);
+    machine.run(&["client", "join", &address, "--name", "tern"], &passphrase, 0);
+    let start = || {
+        let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));
+        client.event("connected");
+        client
+    };
+    let mut first = start();
+    let said = machine.said(&["client", "run"], "", 1);
+    let holder = format!("process {} runs as this client already: stop it first", first.child.id());
+    assert!(said.contains(&holder), "{said}");
+    // What only asks works beside it.
+    machine.run(&["client", "objects"], "", 0);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    start().stop();
+    server.stop();
+}
+
 #[test]
 fn mistakes_on_the_way_into_a_cell_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
