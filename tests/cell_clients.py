@@ -425,6 +425,13 @@ class Sweep:
             row = self.cell.outcome(runs[0])
             is_first = row["state"] == "done" and row["attempt"] == 1
             self.checks.check("a client that was copied is backed up once", is_first, row)
+            # Whoever gets an order asks anew at once, and not after half a minute.
+            self.cell.outcome(self.cell.add("own-web1")[0])
+            named = "client web1 runs in two places under one identity"
+            shown = lambda: named in self.cell.capstan.run("status").stdout.decode()
+            self.checks.check("and status names it", self.cell.until("status names the copied client", shown))
+            heard = lambda: [row for row in self.cell.server.of_kind("trouble") if named in row["reason"]]
+            self.checks.check("and the server says it", self.cell.until("the server names the copied client", heard))
         finally:
             twin.end(signal.SIGTERM)
 

@@ -28,7 +28,9 @@ const MOVER: &str = "mover";
 /// The catalog's fact that names peers that do not wait for orders, one a line (`client/tern`), as the server that runs
 /// last knew it.
 const AWAY_FACT: &str = "peers away";
-/// What that says where the server that runs listens for no peers.
+/// The fact that names those of which two processes wait for orders, and says what to do, one a line.
+const TWICE_FACT: &str = "peers there twice";
+/// What the first of these says where the server that runs listens for no peers.
 const NOBODY_LISTENS: &str = "nobody listens";
 /// A peer that waits for orders is seen more often than this.
 pub const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
@@ -364,11 +366,13 @@ impl LookedUpPeers {
     }
 }
 
-/// Notes which peers do not wait for orders.
-pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), DirectorError> {
-    let (mut catalog, text) = (site.catalog(), names.join("\n"));
-    if catalog.fact(AWAY_FACT)?.as_ref() != Some(&text) {
-        catalog.put_fact(AWAY_FACT, &text)?;
+/// Notes which peers do not wait for orders, and of which two processes do.
+pub(crate) fn note_peers(site: &Site, away: &[String], twice: &[String]) -> Result<(), DirectorError> {
+    let mut catalog = site.catalog();
+    for (fact, text) in [(AWAY_FACT, away.join("\n")), (TWICE_FACT, twice.join("\n"))] {
+        if catalog.fact(fact)?.as_ref() != Some(&text) {
+            catalog.put_fact(fact, &text)?;
+        }
     }
     Ok(())
 }
@@ -378,7 +382,7 @@ pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), Direc
 /// # Errors
 /// The catalog cannot be read or written.
 pub fn note_nobody_listens(site: &Site) -> Result<(), DirectorError> {
-    note_peers_away(site, &[NOBODY_LISTENS.to_owned()])
+    note_peers(site, &[NOBODY_LISTENS.to_owned()], &[])
 }
 
 /// Peers that do not wait for orders (`client/tern`), as the server that runs last knew it.
@@ -388,6 +392,15 @@ pub fn note_nobody_listens(site: &Site) -> Result<(), DirectorError> {
 pub fn peers_away(site: &Site) -> Result<HashSet<String>, DirectorError> {
     let away = site.catalog().fact(AWAY_FACT)?.unwrap_or_default();
     Ok(away.lines().map(str::to_owned).collect())
+}
+
+/// Peers of which two processes wait for orders, as the server that runs last knew it: a line each, which says what to
+/// do, and stays the same up to its first `: `.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn peers_there_twice(site: &Site) -> Result<Vec<String>, DirectorError> {
+    Ok(site.catalog().fact(TWICE_FACT)?.unwrap_or_default().lines().map(str::to_owned).collect())
 }
 
 /// A volume that another job has, and who, in words.

@@ -170,6 +170,8 @@ impl CellHost for ServerHost {
             CellNotice::NotProved { peer, from } => {
                 ServerEvent::JoinRefused { member: named(&peer), from: from.to_string() }
             }
+            // People are told of what `status` shows.
+            CellNotice::Attention { reason } => ServerEvent::Trouble { reason },
             CellNotice::Trouble { reason } => {
                 self.troubles.add(&reason);
                 ServerEvent::Trouble { reason }

@@ -70,6 +70,8 @@ struct Facts {
     queued: queue::Queued,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
+    /// Members that are taken for others, and what to do.
+    mistaken: Vec<String>,
     /// How people are told.
     ways: telling::Ways,
     /// Whether a server has backups expire by itself.
@@ -116,6 +118,7 @@ impl Facts {
             expiry,
             held,
             members: members::members(site)?,
+            mistaken: members::mistaken(site)?,
             ways: telling::Ways::of(site, &queued, &sources)?,
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),

@@ -4,7 +4,7 @@
 //! epoch of the numbers that it names, which is drawn at each start of the server.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,10 @@ pub const ORDERS_MAX: usize = 1024;
 /// How long after an answer a peer counts as connected: it asks again at once, or after half a minute if the server was
 /// away. One whose connection ended while its question was open does not.
 const CONNECTED_FOR: Duration = Duration::from_secs(40);
+/// Connections of a peer that are remembered, beside the one that it asks over.
+const EARLIER_MAX: usize = 4;
+/// A peer that comes back to earlier connections twice within this time runs twice: each process asks more often.
+const TWICE_FOR: Duration = Duration::from_secs(90);
 
 /// A client takes no orders at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -54,6 +58,10 @@ struct Shared {
 
 struct Mailbox {
     from: SocketAddr,
+    /// Where its connections before this one came from, the latest first.
+    earlier: VecDeque<SocketAddr>,
+    /// When it came back to one of those, the last two times.
+    came_back: [Option<Instant>; 2],
     hello: Option<PeerHello>,
     /// The number of the latest order.
     last: u64,
@@ -70,8 +78,32 @@ struct Mailbox {
 
 impl Mailbox {
     fn new(from: SocketAddr) -> Self {
-        let (hello, orders, asked, wakes) = Default::default();
-        Self { from, hello, last: 0, orders, open: 0, asked, heard: Instant::now(), is_turned_away: false, wakes }
+        let (earlier, came_back, hello, orders, asked, wakes) = Default::default();
+        let (last, open, heard, is_turned_away) = (0, 0, Instant::now(), false);
+        Self { from, earlier, came_back, hello, last, orders, open, asked, heard, is_turned_away, wakes }
+    }
+
+    /// It asks over this connection. A process never comes back to one that it has replaced; two processes take turns.
+    fn comes(&mut self, from: SocketAddr) {
+        if from == self.from {
+            return;
+        }
+        if self.earlier.contains(&from) {
+            let [_, last] = self.came_back;
+            self.came_back = [last, Some(Instant::now())];
+        }
+        self.earlier.retain(|earlier| *earlier != from);
+        self.earlier.push_front(std::mem::replace(&mut self.from, from));
+        self.earlier.truncate(EARLIER_MAX);
+    }
+
+    /// The addresses of two processes of it, the lower one first, if there are two. (Once, a port may be the same by
+    /// chance.)
+    fn twice(&self) -> Option<[IpAddr; 2]> {
+        let is_recent = |at: &Option<Instant>| at.is_some_and(|at| at.elapsed() < TWICE_FOR);
+        let mut both = [self.from.ip().to_canonical(), self.earlier.front()?.ip().to_canonical()];
+        both.sort_unstable();
+        self.came_back.iter().all(is_recent).then_some(both)
     }
 
     fn is_connected(&self) -> bool {
@@ -139,6 +171,23 @@ impl Hub {
         peers
     }
 
+    /// The peers of which two processes ask, and what to do, a line each; up to its first `: ` it stays the same.
+    pub(super) fn twice(&self) -> Vec<String> {
+        let mailboxes = self.mailboxes();
+        let as_line = |(PeerId { kind, name }, mailbox): (&PeerId, &Mailbox)| {
+            let [one, other] = mailbox.twice()?;
+            let from = if one == other { format!("both at {one}") } else { format!("at {one} and at {other}") };
+            Some(format!(
+                "{kind} {name} runs in two places under one identity: {from}. At the one that is a copy, join under \
+                 another name (`capstan {kind} enrol NAME` here, `capstan {kind} join --replace` there), and restart \
+                 `capstan {kind} run`. If nobody copied it, the identity was stolen: `capstan {kind} revoke {name}`"
+            ))
+        };
+        let mut lines: Vec<_> = mailboxes.iter().filter_map(as_line).collect();
+        lines.sort_unstable();
+        lines
+    }
+
     /// Sends an order to a client, and gives its number.
     ///
     /// # Errors
@@ -175,7 +224,8 @@ impl Hub {
     pub(super) fn hear(&self, peer: &PeerId, from: SocketAddr, hello: PeerHello) {
         let mut mailboxes = self.mailboxes();
         let mailbox = mailboxes.entry(peer.clone()).or_insert_with(|| Mailbox::new(from));
-        (mailbox.from, mailbox.hello) = (from, Some(hello));
+        mailbox.comes(from);
+        mailbox.hello = Some(hello);
     }
 
     /// Begins a question of a peer; what it has by its own words is forgotten.
@@ -183,7 +233,8 @@ impl Hub {
         let is_of_now = query.epoch.as_deref() == Some(self.epoch().as_str());
         let mut mailboxes = self.mailboxes();
         let mailbox = mailboxes.entry(peer.clone()).or_insert_with(|| Mailbox::new(from));
-        (mailbox.from, mailbox.asked, mailbox.is_turned_away) = (from, Some(Instant::now()), false);
+        mailbox.comes(from);
+        (mailbox.asked, mailbox.is_turned_away) = (Some(Instant::now()), false);
         (mailbox.open, mailbox.heard) = (mailbox.open + 1, Instant::now());
         if is_of_now {
             mailbox.orders.retain(|numbered| numbered.number > query.after);
@@ -201,7 +252,7 @@ impl Hub {
     /// The same for one that is not let in any more, and takes its orders away.
     pub(super) fn turn_away(&self, peer: &PeerId) {
         if let Some(mailbox) = self.mailboxes().get_mut(peer) {
-            mailbox.is_turned_away = true;
+            (mailbox.is_turned_away, mailbox.came_back) = (true, Default::default());
             mailbox.orders.clear();
             mailbox.wakes.notify_waiters();
         }
@@ -320,6 +371,31 @@ mod tests {
         let _question = hub.ask(&heron, "192.0.2.1:40000".parse().unwrap(), &OrdersQuery::default());
         hub.turn_away(&heron);
         assert_eq!(hub.mover_data("heron"), None, "it was revoked");
+    }
+
+    /// A virtual machine was copied with its client, and the server took both for one.
+    #[test]
+    fn a_peer_that_comes_back_to_earlier_connections_runs_twice() {
+        let tern: PeerId = "client/tern".parse().unwrap();
+        let twice = |froms: &[&str]| {
+            let hub = Hub::new().unwrap();
+            for from in froms {
+                drop(hub.ask(&tern, from.parse().unwrap(), &OrdersQuery::default()));
+            }
+            hub.twice()
+        };
+        let (one, other, third) = ("192.0.2.1:1", "192.0.2.7:1", "192.0.2.3:1");
+        for alone in [&[one, one, other, other, third][..], &[one, other, third, "192.0.2.1:2", "192.0.2.7:2"]] {
+            assert!(twice(alone).is_empty(), "one process that connects anew: {alone:?}");
+        }
+        assert!(twice(&[one, other, one, one]).is_empty(), "a port that came again");
+        let said = "client tern runs in two places under one identity: at 192.0.2.1 and at 192.0.2.7. At the one";
+        for both in [&[one, other, one, other][..], &[other, one, other, one, other]] {
+            let lines = twice(both);
+            assert!(lines.len() == 1 && lines[0].starts_with(said), "{lines:?}");
+        }
+        assert!(twice(&[one, other, third, one, other])[0].contains("at 192.0.2.1 and at 192.0.2.7"), "three of them");
+        assert!(twice(&[one, "192.0.2.1:2", one, "192.0.2.1:2"])[0].contains(": both at 192.0.2.1. "));
     }
 
     #[test]

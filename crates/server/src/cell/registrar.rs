@@ -47,6 +47,11 @@ pub enum CellNotice {
         /// The address that they came from.
         from: SocketAddr,
     },
+    /// A person should look at something, which `status` shows as long as it lasts.
+    Attention {
+        /// What, and what to do, in words.
+        reason: String,
+    },
     /// Something does not work, and is tried again.
     Trouble {
         /// What, in words.

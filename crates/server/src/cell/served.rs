@@ -32,7 +32,7 @@ use super::restores::{RestoreJobs, Restores};
 use super::routes::{member_routes, stranger_routes};
 use super::tasks::Tasks;
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
-use crate::look::note_peers_away;
+use crate::look::{note_peers, peers_there_twice};
 use crate::restore_run::{Asker, RestoreRun};
 use crate::serve::{TakesEntry, Worked};
 
@@ -46,7 +46,7 @@ const PEER_CONNECTIONS_MAX: usize = 64;
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
-/// Peers that are noted as away, at most: the note is written anew at each change.
+/// Peers that are noted as away or as there twice, at most: the note is written anew at each change.
 const AWAY_NOTED_MAX: usize = 1_000;
 /// How long certificates that have ended are kept for whoever lists clients or movers.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
@@ -336,12 +336,21 @@ impl Shared {
         Ok(written?)
     }
 
-    /// Notes which peers do not wait for orders, for whoever shows the queue and the status.
+    /// Notes which peers do not wait for orders, and of which two processes do, for whoever shows the queue and the
+    /// status. What is new of the latter is said.
     fn note_away(&self) -> Result<(), CellError> {
         let mut away = self.known.all();
         away.retain(|peer| peer.kind != PeerKind::User && !self.hub.has(peer));
         let names: Vec<String> = away.iter().map(PeerId::to_string).take(AWAY_NOTED_MAX).collect();
-        Ok(note_peers_away(&self.site, &names)?)
+        let mut twice = self.hub.twice();
+        twice.truncate(AWAY_NOTED_MAX);
+        let before = peers_there_twice(&self.site)?;
+        note_peers(&self.site, &names, &twice)?;
+        let who = |line: &str| line.split(": ").next().map(str::to_owned);
+        for reason in twice.into_iter().filter(|line| before.iter().all(|known| who(known) != who(line))) {
+            self.host.say(CellNotice::Attention { reason });
+        }
+        Ok(())
     }
 
     /// Shows a new certificate once two thirds of the time of the old one are over; or if its time has not come: then

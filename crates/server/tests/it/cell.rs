@@ -21,7 +21,7 @@ use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
     ServedCell, cell_members, enrol_member, revoke_member,
 };
-use capstan_server::{Notice, TakesEntry, Worked, Worker, serve};
+use capstan_server::{Notice, TakesEntry, Worked, Worker, peers_there_twice, serve};
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
 
@@ -376,6 +376,43 @@ fn a_revoked_client_is_refused_on_its_open_connection() {
     let old = tern.run(now_ns, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
     assert!(matches!(old, Err(ClientError::Revoked { .. })), "{old:?}");
     again.run(now_ns, |_| until("the new one", || cell.hub().is_connected("tern"))).unwrap();
+}
+
+/// A virtual machine was copied with its client. The server took both for one, and said nothing.
+#[test]
+fn a_client_that_runs_in_two_places_is_named() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let copy = Machine::new();
+    for file in ["cell/identity.pem", "cell/server"] {
+        std::fs::copy(tern.state.dir().join(file), copy.state.dir().join(file)).unwrap();
+    }
+    let site = bench.site();
+    let is_connected = |running: &Running| assert!(matches!(running.notice(), MemberNotice::Connected { .. }));
+    tern.run(now_ns, |first| {
+        is_connected(first);
+        copy.run(now_ns, |second| {
+            is_connected(second);
+            until("it is noted", || {
+                // Whoever gets an order asks anew at once.
+                let _ = cell.hub().send("tern", stop_order(1));
+                !peers_there_twice(&site).unwrap().is_empty()
+            });
+        })
+        .unwrap();
+    })
+    .unwrap();
+    let [line] = &peers_there_twice(&site).unwrap()[..] else { panic!("one line") };
+    assert!(line.contains("client tern") && line.contains("both at 127.0.0.1"), "{line}");
+    let said = bench.said.lock().unwrap();
+    let attention = |said: &&CellNotice| matches!(said, CellNotice::Attention { reason } if reason == line);
+    assert_eq!(said.iter().filter(attention).count(), 1, "{said:?}");
+    drop(said);
+    // What a server noted is over with it.
+    drop((site, cell));
+    let _cell = bench.serve();
+    assert!(peers_there_twice(&bench.site()).unwrap().is_empty());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use capstan_director::{Concern, FailedJob, MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_server::tell::TellFinding;
 
-use super::Facts;
 use super::queue::LastRun;
+use super::{Facts, members};
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
 use crate::table::path_text;
 use crate::units;
@@ -73,6 +73,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
         trouble("key store", "the key store is not there", text)
     }));
     without_key(&facts.volumes_without_key, &mut lines);
+    members::lines(&facts.mistaken, &mut lines);
     facts.ways.lines(&mut lines);
     if facts.not_exported.1 > 0 {
         let (count, days) = (units::counted(facts.not_exported.1 as u64, "volume"), facts.export_days);
