@@ -52,7 +52,8 @@ pub mod users;
 pub use addresses::CellAddresses;
 pub use data::{DataDoor, DataListener, PeerStream};
 pub use enrolments::{
-    CellPeer, CellPeerState, OpenedEnrolment, cell_members, enrol_member, enrolment_address, revoke_member,
+    CellPeer, CellPeerState, OpenedEnrolment, cell_members, client_of_servers_name, enrol_member, enrolment_address,
+    revoke_member,
 };
 pub use error::CellError;
 pub use files::{found_row, version_row};

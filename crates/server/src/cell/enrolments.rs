@@ -80,6 +80,24 @@ pub fn enrol_member(site: &Site, peer: &PeerId, valid: Duration) -> Result<Opene
     Ok(OpenedEnrolment { peer: peer.clone(), passphrase, expires_ns })
 }
 
+/// What is wrong and what to do, if a client that is not revoked has the name of the server's own machine, which was
+/// renamed since it joined; it stays the same up to its first `: `.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn client_of_servers_name(site: &Site) -> Result<Option<String>, CellError> {
+    let name = site.client();
+    let rows = site.catalog().peers_named(PeerKind::Client.as_str(), name)?;
+    let is_there = rows.iter().any(|row| row.revoked_ns.is_none());
+    Ok(is_there.then(|| {
+        format!(
+            "client {name} has the name of the server's own machine: its runs read the disk of the server instead. If \
+             the server had another name before, write that as `client` into its capstan.toml, and start it again. If \
+             not, run `capstan client revoke {name}`, enrol the client under another name, and change its policies"
+        )
+    }))
+}
+
 /// Where machines join, as another machine can type it: where the server that runs listens, or else what the settings
 /// say. `None` if neither is known.
 ///

@@ -90,7 +90,10 @@ pub enum CellError {
     #[error(transparent)]
     NotConnected(#[from] NotConnected),
     /// Operator: the name is the server's own.
-    #[error("{name} is the name of this server itself, whose backups bear it: choose another name for the client")]
+    #[error(
+        "{name} is the name of the server's own machine, whose backups bear it: enrol the client under another name, \
+         and join with that (--name)"
+    )]
     ServersName {
         /// The name.
         name: String,

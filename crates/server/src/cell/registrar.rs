@@ -14,7 +14,9 @@ use capstan_service::problem::Refusal;
 use capstan_service::rate_limit::{AddressRateLimiter, Burst};
 use futures_util::future::BoxFuture;
 
+use super::CellError;
 use super::authority::as_issued;
+use super::error::refusal_of;
 use super::known::KnownPeers;
 use super::users::note;
 use super::users::words::{StatusAnswer, StatusQuery};
@@ -169,6 +171,10 @@ impl Shared {
         request: &[u8],
         from: AuditOrigin,
     ) -> Result<IssuedCertificate, Stopped> {
+        // The server may have been renamed since the enrolment was opened.
+        if peer.kind == PeerKind::Client && peer.name.as_str() == self.site.client() {
+            return Err(refusal_of(&CellError::ServersName { name: peer.name.to_string() }).0);
+        }
         let catalog = self.site.catalog();
         let (row, mut enrolment) = self.enrolment(&catalog, peer)?;
         let now_ns = self.site.now_ns();

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::access::CellService;
 use super::data::{DataListener, ServerDoor, open_job};
-use super::enrolments::note_enrolment_address;
+use super::enrolments::{client_of_servers_name, note_enrolment_address};
 use super::files::FileTurns;
 use super::known::{KnownPeers, LostPeer};
 use super::movers::MoverConnections;
@@ -150,6 +150,9 @@ impl ServedCell {
         });
         shared.look()?;
         shared.note_away()?;
+        if let Some(reason) = client_of_servers_name(site)? {
+            host.say(CellNotice::Attention { reason });
+        }
         let service = Arc::new(CellService {
             hub: hub.clone(),
             site: site.clone(),

@@ -19,7 +19,7 @@ use capstan_mover::RestoreWatch;
 use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
-    ServedCell, cell_members, enrol_member, revoke_member,
+    ServedCell, cell_members, client_of_servers_name, enrol_member, revoke_member,
 };
 use capstan_server::{Notice, TakesEntry, Worked, Worker, peers_there_twice, serve};
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
@@ -413,6 +413,44 @@ fn a_client_that_runs_in_two_places_is_named() {
     drop((site, cell));
     let _cell = bench.serve();
     assert!(peers_there_twice(&bench.site()).unwrap().is_empty());
+}
+
+/// The server's machine got the name of a client. Then it read its own disk where the client was to be backed up.
+#[test]
+fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let _tern = bench.joined(&cell, "tern");
+    let passphrase = bench.enrol("plover");
+    drop(cell);
+    let settings = bench.dir.path().join("state/capstan.toml");
+    let before = std::fs::read_to_string(&settings).unwrap();
+    let named = |to: &str| before.replacen("client = \"\"", &format!("client = \"{to}\""), 1);
+    let rename = |to: &str| std::fs::write(&settings, named(to)).unwrap();
+    rename("plover");
+    let cell = bench.serve();
+    let plover = Machine::new();
+    let refused = plover.join(&cell, "plover", &passphrase).map(drop).unwrap_err().to_string();
+    assert!(
+        refused.contains("plover is the name of the server's own machine") && refused.contains("--name"),
+        "{refused}"
+    );
+    drop(cell);
+    assert_eq!(client_of_servers_name(&bench.site()).unwrap(), None, "it has not joined");
+    rename("tern");
+    let cell = bench.serve();
+    let line = client_of_servers_name(&bench.site()).unwrap().unwrap();
+    assert!(line.starts_with("client tern has the name of the server's own machine: "), "{line}");
+    let said = bench.said.lock().unwrap();
+    let attention = |said: &&CellNotice| matches!(said, CellNotice::Attention { reason } if *reason == line);
+    assert_eq!(said.iter().filter(attention).count(), 1, "{said:?}");
+    drop(said);
+    revoke_member(&bench.site(), &client_id("tern")).unwrap();
+    assert_eq!(client_of_servers_name(&bench.site()).unwrap(), None);
+    // The enrolment was not used up.
+    rename("heron");
+    drop(cell);
+    plover.join(&bench.serve(), "plover", &passphrase).unwrap();
 }
 
 #[test]

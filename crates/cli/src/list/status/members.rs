@@ -3,7 +3,7 @@
 use capstan_director::Site;
 use capstan_director::TellEvent;
 use capstan_keys::api::{PeerId, PeerKind};
-use capstan_server::cell::{CellPeer, CellPeerState, cell_members};
+use capstan_server::cell::{CellPeer, CellPeerState, cell_members, client_of_servers_name};
 use capstan_server::{SEEN_WITHIN, peers_away, peers_there_twice};
 
 use super::attention::Attention;
@@ -50,7 +50,9 @@ pub(super) fn members(site: &Site) -> Result<Vec<Member>, Failure> {
 /// Members that are taken for others, each in a line that says what to do.
 pub(super) fn mistaken(site: &Site) -> Result<Vec<String>, Failure> {
     // What a server that is gone knew is over.
-    Ok(if site.is_served()? { peers_there_twice(site)? } else { Vec::new() })
+    let mut mistaken = if site.is_served()? { peers_there_twice(site)? } else { Vec::new() };
+    mistaken.extend(client_of_servers_name(site).map_err(of_cell)?);
+    Ok(mistaken)
 }
 
 /// What a person should look at.
