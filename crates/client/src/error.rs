@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use capstan_keys::KeyError;
 use capstan_keys::api::{PeerId, PeerKind};
-use capstan_keys::cluster::IdentityError;
+use capstan_keys::cluster::{IdentityError, PeerCertificate};
 use thiserror::Error;
 
 /// Why a client, a mover or a user cannot do what was asked.
@@ -138,13 +138,15 @@ pub enum ClientError {
     },
     /// Operator: the certificate has ended, as it was not renewed in time.
     #[error(
-        "the certificate of this {0} has ended, or its clock is wrong: compare the clock with the server's. If the clock is right, run \
-         `capstan {0} enrol {1}` at the server and `capstan {0} join --replace` here",
+        "the certificate of this {0} ended on {end}, or a clock is wrong: compare the clock with the server's. If both \
+         are right, run `capstan {0} enrol {1}` at the server and `capstan {0} join --replace` here",
         peer.kind, peer.name
     )]
     CertificateEnded {
         /// Whose it is.
         peer: PeerId,
+        /// When it ends by its own words.
+        end: String,
     },
     /// Host, this one or the server: a clock is wrong.
     #[error(
@@ -179,6 +181,10 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    pub(crate) fn ended(certificate: &PeerCertificate) -> Self {
+        Self::CertificateEnded { peer: certificate.peer.clone(), end: certificate.end_text() }
+    }
+
     pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }

@@ -1,6 +1,7 @@
 //! What a person asks of the server: at a client, what was backed up of the machine and to have it back; as a user of
 //! the cell, whatever the user's roles allow.
 
+use capstan_keys::cluster::PeerCertificate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +16,11 @@ pub struct ServerQuestions {
     addresses: Vec<String>,
 }
 
+/// A server ends the connection of whoever shows a certificate that has ended, often before it can say why.
+fn check_end(certificate: &PeerCertificate, now_ns: i64) -> Result<(), ClientError> {
+    if now_ns < certificate.not_after_ns { Ok(()) } else { Err(ClientError::ended(certificate)) }
+}
+
 impl ServerQuestions {
     /// Questions of the machine of this state directory; nothing is asked yet.
     ///
@@ -26,15 +32,25 @@ impl ServerQuestions {
         Ok(Self { links, addresses })
     }
 
+    /// The same for a client at this time. Whose certificate has ended is told that, and not that a connection broke.
+    ///
+    /// # Errors
+    /// As [`ServerQuestions::new`]; [`ClientError::CertificateEnded`].
+    pub fn of_client(state: &MemberState, now_ns: i64) -> Result<Self, ClientError> {
+        check_end(state.identity()?.certificate(), now_ns)?;
+        Self::new(state)
+    }
+
     /// The same for a user, whose certificate is renewed here when its time has come: nothing of a user's runs in the
     /// background.
     ///
     /// # Errors
-    /// As [`ServerQuestions::new`]; [`ClientError::Revoked`] or [`ClientError::CertificateEnded`] if the certificate is
-    /// to be renewed and lets nobody in. A renewal that fails otherwise is tried again the next time.
+    /// As [`ServerQuestions::of_client`]; [`ClientError::Revoked`] or [`ClientError::CertificateEnded`] if the
+    /// certificate is to be renewed and lets nobody in. A renewal that fails otherwise is tried again the next time.
     pub fn of_user(state: &MemberState, now_ns: i64) -> Result<Self, ClientError> {
-        let questions = Self::new(state)?;
-        if now_ns < state.identity()?.certificate().renewal_due_ns() {
+        let (identity, questions) = (state.identity()?, Self::new(state)?);
+        check_end(identity.certificate(), now_ns)?;
+        if now_ns < identity.certificate().renewal_due_ns() {
             return Ok(questions);
         }
         match questions.ask(false, |link| renew(link, state, now_ns)) {

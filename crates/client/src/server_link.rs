@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capstan_keys::api::{ENROLMENT_NOT_PROVED, PeerId, Problem};
-use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, Silence};
+use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, PeerCertificate, Silence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,24 +21,43 @@ const TURNED_AWAY: &str = "turned-away";
 pub(crate) struct ServerLink {
     client: NodeClient,
     address: String,
-    peer: PeerId,
+    certificate: PeerCertificate,
 }
 
 impl ServerLink {
     /// Nothing is asked yet.
     pub(crate) fn new(identity: &Identity, address: &str) -> Result<Self, ClientError> {
-        let peer = identity.certificate().peer.clone();
         let client = NodeClient::new(identity, address, PATIENCE).map_err(|error| ClientError::Tls(Box::new(error)))?;
-        Ok(Self { client, address: address.to_owned(), peer })
+        Ok(Self { client, address: address.to_owned(), certificate: identity.certificate().clone() })
     }
 
     pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
-        self.client.get(path).map_err(|error| explained(error, &self.address, &self.peer))
+        self.client.get(path).map_err(|error| self.explained(error))
     }
 
     pub(crate) fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
-        self.client.post(path, question).map_err(|error| explained(error, &self.address, &self.peer))
+        self.client.post(path, question).map_err(|error| self.explained(error))
     }
+
+    fn explained(&self, error: ClusterError) -> ClientError {
+        if is_turned_away(&error) {
+            return ClientError::ended(&self.certificate);
+        }
+        explained(error, &self.address, &self.certificate.peer)
+    }
+}
+
+/// Whether the server says that a certificate has ended by its clock.
+fn is_turned_away(error: &ClusterError) -> bool {
+    let problem = match error {
+        ClusterError::Refused(problem) => problem,
+        ClusterError::Unanswered(gone) => match &gone.silence {
+            Silence::Unready(problem) | Silence::Failed(problem) => problem,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    problem.is(TURNED_AWAY)
 }
 
 /// What the failure of a request means for this client or mover, and what to do.
@@ -87,7 +106,11 @@ fn broken(why: &str) -> String {
     {
         return "it ended the connection: the server was stopped, or something on the way cut it".to_owned();
     }
-    let advice = if lower.contains("not valid yet") || lower.contains("expired") || lower.contains("notvalidyet") {
+    // An alert is what the server says of the certificate here.
+    let advice = if lower.contains("fatal alert") && lower.contains("expired") {
+        "by the server's clock, the certificate of this machine has ended: compare the clock of this machine with the \
+         server's. If both are right, enrol and join again with --replace"
+    } else if lower.contains("not valid yet") || lower.contains("expired") || lower.contains("notvalidyet") {
         "a certificate does not hold at this time: compare the clock of this machine with the server's"
     } else if lower.contains("unknownissuer") || lower.contains("unknownca") || lower.contains("decrypterror") {
         "another cell answers there: join that cell, or give the address of the right server"
@@ -101,7 +124,6 @@ fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
     let peer = peer.clone();
     match problem.status {
         _ if problem.is(REVOKED) => ClientError::Revoked { peer },
-        _ if problem.is(TURNED_AWAY) => ClientError::CertificateEnded { peer },
         _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { peer },
         500.. => {
             let reason = format!("it cannot serve now: {problem}");
@@ -122,6 +144,7 @@ mod tests {
             (cut, "it ended the connection: the server was stopped, or something on the way cut it"),
             ("io: Connection reset by peer (os error 104)", "the server was stopped"),
             ("rustls: invalid peer certificate: certificate expired", "compare the clock"),
+            ("rustls: received fatal alert: CertificateExpired", "join again with --replace"),
             ("rustls: invalid peer certificate: UnknownIssuer", "another cell answers there"),
             ("rustls: received corrupt message", "with the right port"),
         ] {

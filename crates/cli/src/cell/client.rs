@@ -126,7 +126,7 @@ pub(super) fn serve_orders(
 fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
     let state = MemberState::new(&state_dir(cli)?, KIND);
     crate::rustix_sigpipe::ignore_of_network();
-    let answer = ServerQuestions::new(&state).and_then(|server| server.objects()).map_err(of_member)?;
+    let answer = ServerQuestions::of_client(&state, now_ns()).and_then(|server| server.objects()).map_err(of_member)?;
     let row = |own: OwnObject| ClientObjectRow {
         object: own.object,
         source: own.source,
@@ -170,7 +170,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     let state = MemberState::new(&state_dir(cli)?, KIND);
     let at_ns = at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
     crate::rustix_sigpipe::ignore_of_network();
-    let server = ServerQuestions::new(&state).map_err(of_member)?;
+    let server = ServerQuestions::of_client(&state, now_ns()).map_err(of_member)?;
     let work = ClientWork::new(&state).map_err(of_member)?;
     let asked = AskRestore {
         places: places.clone(),

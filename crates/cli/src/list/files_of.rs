@@ -37,7 +37,7 @@ impl FilesOf {
     pub(crate) fn own(cli: &Globals) -> Result<Self, Failure> {
         let state = MemberState::new(&state_dir(cli)?, PeerKind::Client);
         crate::rustix_sigpipe::ignore_of_network();
-        Ok(Self::Own(ServerQuestions::new(&state).map_err(of_member)?))
+        Ok(Self::Own(ServerQuestions::of_client(&state, now_ns()).map_err(of_member)?))
     }
 
     /// Whether they are those of this machine.

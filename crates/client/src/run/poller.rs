@@ -148,7 +148,7 @@ impl Poller {
     fn turn(&mut self) -> Result<Vec<CellOrder>, ClientError> {
         let certificate = self.identity.certificate();
         if (self.now_ns)() >= certificate.not_after_ns {
-            return Err(ClientError::CertificateEnded { peer: certificate.peer.clone() });
+            return Err(ClientError::ended(certificate));
         }
         let link = match self.link.take() {
             Some(link) => link,

@@ -5,6 +5,7 @@ use thiserror::Error;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 
 use crate::api::{ClusterId, PeerId, Serial};
+use crate::dates::date;
 
 /// What a peer's name begins with in its certificate: a URI among the alternative names, as in `capstan:agent/DRIVE1`.
 pub const PEER_URI_SCHEME: &str = "capstan:";
@@ -61,6 +62,11 @@ impl PeerCertificate {
     /// Whether it holds at that time.
     pub fn holds(&self, now_ns: i64) -> bool {
         (self.not_before_ns..self.not_after_ns).contains(&now_ns)
+    }
+
+    /// When it ends, for people.
+    pub fn end_text(&self) -> String {
+        date(self.not_after_ns)
     }
 
     /// When two thirds of its time are over: from then on its holder asks for another.

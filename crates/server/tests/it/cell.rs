@@ -9,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_client::orders::{OrdersAnswer, PeerHello};
 use capstan_client::{
-    CellOrder, ClientError, JobId, MemberNotice, MemberState, MoverSettings, OrderToken, join, run, run_mover,
+    CellOrder, ClientError, JobId, MemberNotice, MemberState, MoverSettings, OrderToken, ServerQuestions, join, run,
+    run_mover,
 };
 use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, rebuild};
 use capstan_keys::api::{PeerId, PeerKind, RequestId};
@@ -630,6 +631,11 @@ fn clients_and_movers_renew_their_certificates_from_two_thirds_of_their_time_on(
     let ended =
         tern.run(|| now_ns() + 500 * DAY_NS, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
     assert!(matches!(ended, Err(ClientError::CertificateEnded { .. })), "{ended:?}");
+    // So do commands, which said that the connection broke.
+    let asked = ServerQuestions::of_client(&tern.state, now_ns() + 500 * DAY_NS).map(drop).unwrap_err().to_string();
+    let end = tern.state.identity().unwrap().certificate().end_text();
+    assert!(asked.contains(&format!("ended on {end}")) && asked.contains("`capstan client join --replace`"), "{asked}");
+    assert!(ServerQuestions::of_user(&tern.state, now_ns() + 500 * DAY_NS).is_err());
     assert!(Path::new(&tern.state.identity_file()).exists());
 }
 
