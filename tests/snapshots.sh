@@ -1,7 +1,8 @@
 #!/bin/sh
 # A tree is read from a snapshot: as it was at one moment, while it is written to. On btrfs, and on a logical volume whose
 # programs are stood in for (a copy of the disk is its snapshot): many kernels have no device mapper. The rest of it, the
-# mount of the snapshot too, is real. Only root can do all that; elsewhere nothing is tested.
+# mount of the snapshot too, is real. Only root can do all that; elsewhere nothing is tested. Real logical volumes and ZFS:
+# snapshots_volumes.sh.
 set -u
 unable() {
     echo "ok 1 - snapshots # SKIP $1"
@@ -17,6 +18,7 @@ if [ "${1:-}" != inside ]; then
     exec unshare --mount "$0" inside
 fi
 . "$(dirname "$0")/checks.sh"
+. "$here/snapshot_checks.sh"
 
 disk=$scratch/disk
 other=$scratch/other
@@ -42,12 +44,6 @@ echo nested >"$source/nested/file"
 echo deep >"$source/nested/deep/file"
 echo mounted >"$source/mounted/file"
 
-# Ten files of a megabyte; their reading takes some seconds.
-fill() {
-    for part in 0 1 2 3 4 5 6 7 8 9; do
-        head -c 1000000 /dev/urandom >"$1/file-$part" || return 1
-    done
-}
 begin
 cat >>"$CAPSTAN_STATE/capstan.toml" <<EOF
 [jobs.slow]
@@ -63,34 +59,6 @@ EOF
 snapshots() { find "$disk/home" -maxdepth 1 -name '.capstan-snapshot-*'; }
 has_snapshot() { [ -n "$(snapshots)" ]; }
 
-# Waits until a command succeeds.
-soon() {
-    for _ in $(seq 600); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.1
-    done
-    echo "not within a minute: $*"
-    return 1
-}
-
-# changed_meanwhile TREE JOB COMMAND: changes all of a tree while a job reads it from a snapshot, which is there once the
-# command succeeds.
-changed_meanwhile() {
-    rm -rf "$scratch/before" && cp -a "$1" "$scratch/before" || return 1
-    "$CAPSTAN_BIN" backup "$2" --full >"$scratch/said" 2>&1 &
-    backup=$!
-    soon "$3" && fill "$1" && rm "$1/file-0" && echo new >"$1/new" || return 1
-    wait "$backup" || {
-        cat "$scratch/said"
-        return 1
-    }
-}
-
-# What was restored of a tree is what there was before it was changed.
-as_before() {
-    rm -rf "$scratch/back"
-    capstan --quiet restore "$1" --to "$scratch/back" && diff -r "$scratch/before" "$scratch/back$1"
-}
 listed() { capstan ls -R "$source" | grep -F "$1"; }
 
 check 'a tree' fill "$source"
@@ -159,7 +127,6 @@ device=\$(readlink "/dev/\$3") && losetup --detach "\$device" && rm "/dev/\$3"
 EOF
 chmod +x "$bin"/*
 PATH=$bin:$PATH
-is_mounted() { grep -q capstan-snapshot /proc/self/mounts; }
 check 'a tree on a logical volume' fill "$other/data"
 check 'it is changed while it is backed up from a snapshot' changed_meanwhile "$other/data" volume is_mounted
 check 'what comes back is of one moment' as_before "$other/data"

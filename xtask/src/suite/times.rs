@@ -100,7 +100,8 @@ mod tests {
     /// What has both processors: the build, and what measures the machine.
     const ALONE: &[&str] = &["build", "clippy", "tidy", "advice of lab", "advice.sh"];
     /// What has a lane of its own, and one processor for half of its time.
-    const WAITS: &[&str] = &["cell_mover.py"];
+    const WAITS: &[&str] =
+        &["cell_mover.py", "faults of keyd", "it of keyd: kmip", "it of keyd: recovery", "it of keyd: watched"];
 
     #[test]
     fn the_budgets_fit_into_half_an_hour_on_two_processors() {

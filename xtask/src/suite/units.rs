@@ -44,6 +44,10 @@ const THREADS: &str = "2";
 /// otherwise, such as the order of extended attributes.
 const ON_DISK: &[&str] = &["full_disk.sh", "mover", "point_in_time.sh", "roundtrip.sh"];
 
+/// Tests that mostly wait for clocks and connections, by their crate and program: of their time, nodes of a key cluster
+/// use two fifths of a processor.
+const WAITING: &[(&str, &str)] = &[("keyd", "faults"), ("keyd", "it")];
+
 /// Where files in memory are.
 pub(super) const MEMORY: &str = "/dev/shm";
 /// What must be free there.
@@ -114,10 +118,14 @@ fn tests_of(program: &Program, module: &str, tests: &[&str]) -> Unit {
     let mut command = program.command();
     command.arg("--exact").args(tests).env("RUST_TEST_THREADS", THREADS);
     let colon = if module.is_empty() { "" } else { ": " };
-    // The one that measures: the library of advice (crates/lab/tests/advice.rs).
-    let place = if program.name == "advice" { Place::Alone } else { Place::Anywhere };
+    let place = match (program.room.as_str(), program.name.as_str()) {
+        // The one that measures: the library of advice (crates/lab/tests/advice.rs).
+        (_, "advice") => Place::Alone,
+        named if WAITING.contains(&named) => Place::Waits,
+        _ => Place::Anywhere,
+    };
     let name = format!("{} of {}{colon}{module}", program.name, program.room);
-    let in_memory = place == Place::Anywhere && !ON_DISK.contains(&program.room.as_str());
+    let in_memory = place != Place::Alone && !ON_DISK.contains(&program.room.as_str());
     Unit { name, command, place, tests: Some(tests.len()), in_memory }
 }
 

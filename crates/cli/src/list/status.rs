@@ -3,6 +3,7 @@
 mod attention;
 mod failed;
 mod findings;
+mod last_run;
 mod members;
 mod metrics;
 mod page;
@@ -66,7 +67,7 @@ struct Facts {
     /// Runs of each job of the settings, the latest first.
     jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
-    with_problems: Vec<queue::LastRun>,
+    with_problems: Vec<last_run::LastRun>,
     queued: queue::Queued,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
@@ -212,7 +213,7 @@ impl Facts {
     fn is_refused(&self, row: &SourceRow) -> bool {
         let source = path_text(&row.source);
         let policies = [row.job.as_ref(), row.last.as_ref().map(|last| &last.policy)];
-        let is_its = |last: &&queue::LastRun| last.client == row.client && policies.contains(&Some(&last.policy));
+        let is_its = |last: &&last_run::LastRun| last.client == row.client && policies.contains(&Some(&last.policy));
         let mut failed = self.queued.failed_last.iter().filter(is_its).map(|last| &last.message);
         let mut went_on =
             self.not_backed_up.iter().filter(|entry| entry.client == row.client && entry.source == source);

@@ -36,8 +36,11 @@ const ZFS: u64 = 0x2fc1_2fc1;
 /// The inode of the root of a subvolume of btrfs, and that of the empty directory that stands for one in a snapshot.
 const SUBVOLUME_ROOT: u64 = 256;
 const SUBVOLUME_ELSEWHERE: u64 = 2;
-/// Where snapshots of logical volumes are mounted.
+/// Where snapshots of logical volumes and of ZFS are mounted. (ZFS shows its own below `.zfs`, but mounts them there in
+/// the first namespace of the machine alone, which a service need not see.)
 const MOUNTED_BELOW: &str = "/run/capstan-snapshots";
+/// How they are mounted.
+const MOUNT_OPTIONS: &str = "ro,nosuid,nodev,noexec";
 /// How much of a logical volume may change while its snapshot is read.
 const CHANGES_MAX: &str = "10%ORIGIN";
 
@@ -95,7 +98,7 @@ static IN_USE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 #[derive(Debug)]
 enum Made {
     Subvolume(PathBuf),
-    Zfs(String),
+    Zfs { name: String, mounted: PathBuf },
     Volume { device: String, mounted: PathBuf },
 }
 
@@ -158,9 +161,11 @@ impl Snapshot {
             _ => of_volume(&live, mount, &name),
         };
         let (made, at) = made.inspect_err(|_| _ = in_use().remove(&name))?;
-        // It may be mounted there from elsewhere, or over something else.
+        // It may be mounted there from elsewhere, or over something else. The root of a snapshot of ZFS has an inode of
+        // its own.
+        let is_root = matches!(&made, Made::Zfs { mounted, .. } if *mounted == at);
         let is_same = std::fs::symlink_metadata(&at)
-            .is_ok_and(|found| found.ino() == metadata.ino() && found.file_type() == metadata.file_type());
+            .is_ok_and(|found| (is_root || found.ino() == metadata.ino()) && found.file_type() == metadata.file_type());
         if !is_same {
             let removed = made.remove();
             in_use().remove(&name);
@@ -210,7 +215,7 @@ impl Made {
     fn by(&self) -> &'static str {
         match self {
             Self::Subvolume(_) => "btrfs",
-            Self::Zfs(_) => "zfs",
+            Self::Zfs { .. } => "zfs",
             Self::Volume { .. } => "lvm",
         }
     }
@@ -220,17 +225,59 @@ impl Made {
             Self::Subvolume(path) => {
                 program("btrfs", &["subvolume".as_ref(), "delete".as_ref(), path.as_ref()]).map(drop)
             }
-            Self::Zfs(name) => program("zfs", &["destroy".as_ref(), name.as_ref()]).map(drop),
+            Self::Zfs { name, mounted } => {
+                unmount(mounted)?;
+                program("zfs", &["destroy".as_ref(), name.as_ref()]).map(drop)
+            }
             Self::Volume { device, mounted } => {
-                // Where it was not mounted, the directory is empty.
-                if std::fs::remove_dir(mounted).is_err() {
-                    program("umount", &["--no-canonicalize".as_ref(), mounted.as_ref()])?;
-                    let _ = std::fs::remove_dir(mounted);
-                }
+                unmount(mounted)?;
                 program("lvremove", &["--yes".as_ref(), "--quiet".as_ref(), device.as_ref()]).map(drop)
             }
         }
     }
+
+    /// Mounts what was made, so that it can be read; if it cannot be mounted, it is removed.
+    fn mount(self, kind: &str, options: &str, device: &str) -> Result<Self, String> {
+        let (Self::Zfs { mounted, .. } | Self::Volume { mounted, .. }) = &self else { return Ok(self) };
+        let arguments: [&OsStr; 6] =
+            ["-t".as_ref(), kind.as_ref(), "-o".as_ref(), options.as_ref(), device.as_ref(), mounted.as_ref()];
+        if let Err(reason) = program("mount", &arguments) {
+            let _ = self.remove();
+            return Err(reason);
+        }
+        Ok(self)
+    }
+}
+
+/// Ends a mount, and removes its directory. What has been unmounted, or was never there, is no fault.
+fn unmount(mounted: &Path) -> Result<(), String> {
+    // Where nothing is mounted, the directory is empty.
+    let is_mounted = std::fs::remove_dir(mounted).is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound);
+    if is_mounted {
+        program("umount", &["--no-canonicalize".as_ref(), mounted.as_ref()])?;
+        let _ = std::fs::remove_dir(mounted);
+    }
+    Ok(())
+}
+
+/// Where a snapshot of a name is mounted.
+fn mount_point(name: &str) -> PathBuf {
+    Path::new(MOUNTED_BELOW).join(format!(".{name}"))
+}
+
+/// Makes the directory that a snapshot of a name is to be mounted in.
+fn new_mount_point(name: &str) -> Result<PathBuf, String> {
+    let folder = Path::new(MOUNTED_BELOW);
+    let mut own = DirBuilder::new();
+    if let Err(error) = own.mode(0o700).create(folder)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(format!("{MOUNTED_BELOW}: {error}"));
+    }
+    check_ours(folder)?;
+    let at = mount_point(name);
+    own.create(&at).map_err(|error| format!("{}: {error}", at.display()))?;
+    Ok(at)
 }
 
 fn of_subvolume(live: &Path, device: u64, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
@@ -262,14 +309,14 @@ fn of_dataset(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), 
     let dataset = &mount.device;
     let list: [&OsStr; 8] = ["list", "-H", "-t", "snapshot", "-o", "name", "-d1", dataset].map(AsRef::as_ref);
     for name in program("zfs", &list)?.lines() {
-        if name.split_once('@').is_some_and(|(_, name)| is_left_over(name)) {
-            let _ = Made::Zfs(name.to_owned()).remove();
+        if let Some((_, left)) = name.split_once('@').filter(|(_, left)| is_left_over(left)) {
+            let _ = Made::Zfs { name: name.to_owned(), mounted: mount_point(left) }.remove();
         }
     }
-    let made = format!("{dataset}@{own}");
-    program("zfs", &["snapshot".as_ref(), made.as_ref()])?;
-    let below = mount.root_of(live);
-    Ok((Made::Zfs(made), joined(&mount.at.join(".zfs/snapshot").join(own), &below)))
+    let (name, at) = (format!("{dataset}@{own}"), new_mount_point(own)?);
+    program("zfs", &["snapshot".as_ref(), name.as_ref()]).inspect_err(|_| drop(std::fs::remove_dir(&at)))?;
+    let made = Made::Zfs { name: name.clone(), mounted: at.clone() }.mount("zfs", MOUNT_OPTIONS, &name)?;
+    Ok((made, mount.in_snapshot(&at, live)))
 }
 
 fn of_volume(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
@@ -282,21 +329,10 @@ fn of_volume(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), S
         return Err(format!("{} is neither btrfs nor ZFS, nor on a logical volume", mount.at.display()));
     };
     let names = program("lvs", &["--noheadings", "-o", "lv_name", group].map(AsRef::as_ref))?;
-    let folder = Path::new(MOUNTED_BELOW);
-    let mut own_folder = DirBuilder::new();
-    if let Err(error) = own_folder.mode(0o700).create(folder)
-        && error.kind() != std::io::ErrorKind::AlreadyExists
-    {
-        return Err(format!("{MOUNTED_BELOW}: {error}"));
-    }
-    check_ours(folder)?;
-    let mounted_at = |name: &str| folder.join(format!(".{name}"));
     for name in names.lines().map(str::trim).filter(|name| is_left_over(name)) {
-        let _ = Made::Volume { device: format!("{group}/{name}"), mounted: mounted_at(name) }.remove();
+        let _ = Made::Volume { device: format!("{group}/{name}"), mounted: mount_point(name) }.remove();
     }
-    let origin = format!("{group}/{volume}");
-    let at = mounted_at(own);
-    own_folder.create(&at).map_err(|error| format!("{}: {error}", at.display()))?;
+    let (origin, at) = (format!("{group}/{volume}"), new_mount_point(own)?);
     // One of a thin volume has what room its pool has, and is not active by itself.
     let room: &[&str] = if kind == "thin" { &["--setactivationskip", "n"] } else { &["--extents", CHANGES_MAX] };
     let mut create = vec!["--quiet", "--snapshot", "--name", own];
@@ -305,22 +341,17 @@ fn of_volume(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), S
     let create: Vec<&OsStr> = create.into_iter().map(OsStr::new).collect();
     program("lvcreate", &create).inspect_err(|_| drop(std::fs::remove_dir(&at)))?;
     let made = Made::Volume { device: format!("{group}/{own}"), mounted: at.clone() };
-    let options = if mount.kind == "xfs" { "ro,nosuid,nodev,noexec,nouuid" } else { "ro,nosuid,nodev,noexec" };
-    let device = format!("/dev/{group}/{own}");
-    let arguments: [&OsStr; 6] =
-        ["-t".as_ref(), mount.kind.as_ref(), "-o".as_ref(), options.as_ref(), device.as_ref(), at.as_ref()];
-    if let Err(reason) = program("mount", &arguments) {
-        let _ = made.remove();
-        return Err(reason);
-    }
-    let below = mount.root_of(live);
-    Ok((made, joined(&joined(&at, mount.root.strip_prefix("/").unwrap_or(&mount.root)), &below)))
+    // A second file system with the identity of the first is mounted only where that is asked for.
+    let identity = if mount.kind == "xfs" { ",nouuid" } else { "" };
+    let made = made.mount(&mount.kind, &format!("{MOUNT_OPTIONS}{identity}"), &format!("/dev/{group}/{own}"))?;
+    Ok((made, mount.in_snapshot(&at, live)))
 }
 
 impl Mount {
-    /// Where a path in it is below its mount point.
-    fn root_of(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(&self.at).unwrap_or(Path::new("")).to_owned()
+    /// Where a path in it is in a snapshot of its file system that is mounted elsewhere.
+    fn in_snapshot(&self, snapshot: &Path, path: &Path) -> PathBuf {
+        let top = joined(snapshot, self.root.strip_prefix("/").unwrap_or(&self.root));
+        joined(&top, path.strip_prefix(&self.at).unwrap_or(Path::new("")))
     }
 }
 

@@ -5,8 +5,8 @@ use capstan_director::{Concern, FailedJob, MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_server::tell::TellFinding;
 
-use super::queue::LastRun;
-use super::{Facts, members};
+use super::Facts;
+use super::last_run::LastRun;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
 use crate::table::path_text;
 use crate::units;
@@ -73,7 +73,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
         trouble("key store", "the key store is not there", text)
     }));
     without_key(&facts.volumes_without_key, &mut lines);
-    members::lines(&facts.mistaken, &mut lines);
+    mistaken(&facts.mistaken, &mut lines);
     facts.ways.lines(&mut lines);
     if facts.not_exported.1 > 0 {
         let (count, days) = (units::counted(facts.not_exported.1 as u64, "volume"), facts.export_days);
@@ -278,6 +278,14 @@ fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
     }
 }
 
+/// Members that are taken for others.
+fn mistaken(texts: &[String], lines: &mut Vec<Attention>) {
+    lines.extend(texts.iter().map(|text| {
+        let subject = text.split(": ").next().unwrap_or(text);
+        Attention::told(TellEvent::Trouble, format!("identity {subject}"), subject, text.clone())
+    }));
+}
+
 /// Runs that went through, and did not do all. Where that is because they went on without sources, those are named.
 fn with_problems(facts: &Facts, lines: &mut Vec<Attention>) {
     for last in &facts.with_problems {
@@ -444,6 +452,21 @@ mod tests {
     use capstan_catalog::{Job, JobEnd, JobOutcome};
 
     use super::*;
+
+    /// While a message told of a copied client, its address changed, and it was told as something new.
+    #[test]
+    fn a_member_that_runs_twice_is_told_under_one_key() {
+        let text =
+            |from: &str| format!("client tern runs in two places under one identity: at 192.0.2.1 and at {from}");
+        let mut found = Vec::new();
+        mistaken(&[text("192.0.2.7"), text("2001:db8::7")], &mut found);
+        for attention in &found {
+            let finding = attention.finding.as_ref().expect("it is told");
+            assert_eq!(finding.event, TellEvent::Trouble);
+            assert_eq!(finding.key, "identity client tern runs in two places under one identity");
+        }
+        assert!(found.len() == 2 && found[1].text.ends_with("2001:db8::7"));
+    }
 
     /// A nightly run that could not read some files was told to nobody, whatever the rules said.
     #[test]

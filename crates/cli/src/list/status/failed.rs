@@ -7,7 +7,8 @@ use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job}
 use capstan_format::ObjectId;
 use capstan_mover::REFUSED_BY_CLIENT;
 
-use super::queue::{LastRun, Queued};
+use super::last_run::LastRun;
+use super::queue::Queued;
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
 use crate::list::history::names;

@@ -1,12 +1,10 @@
 //! The machines of a cell that have joined it.
 
 use capstan_director::Site;
-use capstan_director::TellEvent;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_server::cell::{CellPeer, CellPeerState, cell_members, client_of_servers_name};
 use capstan_server::{SEEN_WITHIN, peers_away, peers_there_twice};
 
-use super::attention::Attention;
 use crate::failure::{Failure, of_cell};
 
 /// A client or a mover that has joined, and was not revoked.
@@ -55,14 +53,6 @@ pub(super) fn mistaken(site: &Site) -> Result<Vec<String>, Failure> {
     Ok(mistaken)
 }
 
-/// What a person should look at.
-pub(super) fn lines(mistaken: &[String], lines: &mut Vec<Attention>) {
-    lines.extend(mistaken.iter().map(|text| {
-        let subject = text.split(": ").next().unwrap_or(text);
-        Attention::told(TellEvent::Trouble, format!("identity {subject}"), subject, text.clone())
-    }));
-}
-
 /// Whether it has joined and is expected to be there: also with a certificate that has ended, which is as bad as any
 /// other reason why it does not come.
 fn has_joined(member: &CellPeer) -> bool {
@@ -77,21 +67,6 @@ fn has_joined(member: &CellPeer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// While a message told of a copied client, its address changed, and it was told as something new.
-    #[test]
-    fn a_member_that_runs_twice_is_told_under_one_key() {
-        let text =
-            |from: &str| format!("client tern runs in two places under one identity: at 192.0.2.1 and at {from}");
-        let mut found = Vec::new();
-        lines(&[text("192.0.2.7"), text("2001:db8::7")], &mut found);
-        for attention in &found {
-            let finding = attention.finding.as_ref().expect("it is told");
-            assert_eq!(finding.event, TellEvent::Trouble);
-            assert_eq!(finding.key, "identity client tern runs in two places under one identity");
-        }
-        assert!(found.len() == 2 && found[1].text.ends_with("2001:db8::7"));
-    }
 
     /// The alert of a client that had been away for long ended with its certificate.
     #[test]

@@ -8,6 +8,7 @@ use capstan_server::cell::users::run_outcome_word;
 use capstan_server::{Look, MoverAway, PeerAway, RunDecision, WaitingRun, WaitsFor, decide, look};
 
 use super::attention::Attention;
+use super::last_run::LastRun;
 use crate::failure::{Failure, director};
 use crate::units;
 use crate::wording::peer_away;
@@ -50,18 +51,6 @@ struct TooLate {
     next: NextTry,
     /// Why its last attempt did not do it, if there was one.
     last_message: Option<String>,
-}
-
-/// The last run of a policy for a client, or of a job here.
-#[derive(Clone)]
-pub(super) struct LastRun {
-    pub(super) policy: String,
-    pub(super) client: String,
-    pub(super) ended_ns: i64,
-    pub(super) outcome: RunOutcome,
-    pub(super) message: String,
-    /// Its last entry in the history, if it has one.
-    pub(super) job: Option<i64>,
 }
 
 /// Policies, the server and the queue.
