@@ -49,6 +49,9 @@ pub(super) fn tell_enrolment(cli: &Globals, kind: PeerKind, opened: &MemberEnrol
     println!("  {}", opened.passphrase);
     println!("Type this {place}:");
     println!("  {}", opened.command);
+    if kind != PeerKind::User {
+        println!("For the service of the package, add: --state /var/lib/capstan-{kind}");
+    }
     if opened.address.is_none() && !cli.quiet {
         eprintln!(
             "capstan: no server listens, and capstan.toml does not say where one would: `capstan server run --listen \
