@@ -70,7 +70,7 @@ pub fn enrol_member(site: &Site, peer: &PeerId, valid: Duration) -> Result<Opene
     drop(authority::open_or_create(site.dir(), now_ns)?);
     let holds = |row: &PeerRow| row.revoked_ns.is_none() && row.expires_ns > now_ns;
     if site.catalog().peers_named(peer.kind.as_str(), peer.name.as_str())?.iter().any(holds) {
-        return Err(CellError::NameTaken { peer: peer.clone() });
+        return Err(CellError::NameTaken(peer.clone()));
     }
     let passphrase = EnrolmentPassphrase::random()?;
     let valid_ns = i64::try_from(valid.as_nanos()).unwrap_or(i64::MAX);
@@ -182,7 +182,7 @@ pub fn revoke_member(site: &Site, peer: &PeerId) -> Result<(), CellError> {
             let known = cell_members(site, peer.kind)?;
             let is_known = known.iter().any(|member| member.name == peer.name.as_str());
             let peer = peer.clone();
-            Err(if is_known { CellError::NothingToRevoke { peer } } else { CellError::UnknownMember { peer } })
+            Err(if is_known { CellError::NothingToRevoke(peer) } else { CellError::UnknownMember(peer) })
         }
         _ => Ok(()),
     }

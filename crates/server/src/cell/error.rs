@@ -100,25 +100,16 @@ pub enum CellError {
     },
     /// Operator: there is a client or mover of that name.
     #[error(
-        "there is a {0} {1} already, whose certificate holds: choose another name, or run `capstan {0} revoke {1}` first",
-        peer.kind, peer.name
+        "there is a {kind} {name} already, whose certificate holds: choose another name, or run `capstan {kind} revoke \
+         {name}` first", kind = .0.kind, name = .0.name
     )]
-    NameTaken {
-        /// Who has it.
-        peer: PeerId,
-    },
+    NameTaken(PeerId),
     /// Operator: there is no client or mover of that name.
-    #[error("there is no {0} {1}: `capstan {0} list` lists them", peer.kind, peer.name)]
-    UnknownMember {
-        /// Who is not there.
-        peer: PeerId,
-    },
+    #[error("there is no {kind} {name}: `capstan {kind} list` lists them", kind = .0.kind, name = .0.name)]
+    UnknownMember(PeerId),
     /// Operator: there is nothing left to revoke.
-    #[error("{0} {1} has no certificate that could be revoked: it was revoked or has ended", peer.kind, peer.name)]
-    NothingToRevoke {
-        /// Whose certificate.
-        peer: PeerId,
-    },
+    #[error("{kind} {name} has no certificate that could be revoked: it was revoked or has ended", kind = .0.kind, name = .0.name)]
+    NothingToRevoke(PeerId),
     /// Operator: the name of a user that nobody has.
     #[error("there is no user {name} of this cell: `capstan user list` lists them")]
     UnknownUser {
@@ -163,19 +154,11 @@ pub enum CellError {
         client: String,
     },
     /// Operator: the number of a run that is not in the queue.
-    #[error("run {run} is not in the queue: `capstan queue` lists what is, `capstan queue done` what was")]
-    RunNotQueued {
-        /// The number.
-        run: i64,
-    },
+    #[error("run {0} is not in the queue: `capstan queue` lists what is, `capstan queue done` what was")]
+    RunNotQueued(i64),
     /// Operator: a run that cannot be held or released any more.
-    #[error(
-        "run {run} is at work: only a run that waits can be held or released: `capstan queue cancel` stops this one"
-    )]
-    RunAtWork {
-        /// The number.
-        run: i64,
-    },
+    #[error("run {0} is at work: only a run that waits can be held or released: `capstan queue cancel` stops this one")]
+    RunAtWork(i64),
     /// Operator: a run that nobody holds, and that waits for something else.
     #[error("run {run} is not held, so nothing was released. It waits for: {waits_for}")]
     RunNotHeld {
@@ -185,20 +168,14 @@ pub enum CellError {
         waits_for: String,
     },
     /// Operator: the number of a run that cannot be run again.
-    #[error("run {run} has not ended, or there is none: `capstan queue done` lists those that can run again")]
-    RunNotEnded {
-        /// The number.
-        run: i64,
-    },
+    #[error("run {0} has not ended, or there is none: `capstan queue done` lists those that can run again")]
+    RunNotEnded(i64),
     /// Operator: the number of a restore, which was not a backup of a policy.
     #[error(
-        "run {run} was a restore, and only backups are run again: ask for it again with `capstan restore`, or at the client \
+        "run {0} was a restore, and only backups are run again: ask for it again with `capstan restore`, or at the client \
          with `capstan client restore`"
     )]
-    RunIsRestore {
-        /// The number.
-        run: i64,
-    },
+    RunIsRestore(i64),
     /// Caller: more runs than one request may change.
     #[error("100 runs or policies can be named at a time: name fewer")]
     TooManyRuns,
@@ -253,14 +230,14 @@ impl CellError {
     pub(super) fn for_the_log(&self) -> &'static str {
         match self {
             Self::Denied { .. } => "no role of this user may do it",
-            Self::NameTaken { .. } | Self::ServersName { .. } => "the name is taken",
-            Self::UnknownMember { .. } | Self::UnknownUser { .. } => "there is nobody of that name",
-            Self::NothingToRevoke { .. } => "there is nothing to revoke",
-            Self::RunNotQueued { .. } | Self::RunNotEnded { .. } | Self::RunAtWork { .. } => {
+            Self::NameTaken(_) | Self::ServersName { .. } => "the name is taken",
+            Self::UnknownMember(_) | Self::UnknownUser { .. } => "there is nobody of that name",
+            Self::NothingToRevoke(_) => "there is nothing to revoke",
+            Self::RunNotQueued(_) | Self::RunNotEnded(_) | Self::RunAtWork(_) => {
                 "the run is not where it would have to be"
             }
             Self::RunNotHeld { .. } => "nobody holds the run",
-            Self::RunIsRestore { .. } => "the run is no backup",
+            Self::RunIsRestore(_) => "the run is no backup",
             Self::TaskStopped => "it was stopped",
             Self::WasWritten { .. } => "the volume has been written",
             Self::NoMore { .. } => "the user may not do it any more",
@@ -276,16 +253,16 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
     let text = format!("{}.", in_words(error));
     match error {
         CellError::Denied { .. } | CellError::NotNamedFor { .. } => Refusal::forbidden(text),
-        CellError::NameTaken { .. }
-        | CellError::NothingToRevoke { .. }
+        CellError::NameTaken(_)
+        | CellError::NothingToRevoke(_)
         | CellError::PoliciesChanged
-        | CellError::RunAtWork { .. }
+        | CellError::RunAtWork(_)
         | CellError::RunNotHeld { .. } => Refusal::conflict(text),
-        CellError::UnknownMember { .. }
+        CellError::UnknownMember(_)
         | CellError::UnknownUser { .. }
-        | CellError::RunNotQueued { .. }
-        | CellError::RunNotEnded { .. }
-        | CellError::RunIsRestore { .. }
+        | CellError::RunNotQueued(_)
+        | CellError::RunNotEnded(_)
+        | CellError::RunIsRestore(_)
         | CellError::Director(DirectorError::UnknownPolicy { .. } | DirectorError::UnknownLibrary { .. }) => {
             Refusal::not_found(text)
         }

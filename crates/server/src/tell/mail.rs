@@ -46,7 +46,30 @@ pub(super) fn send(
         let password = password.trim_end_matches(['\r', '\n']).to_owned();
         transport = transport.credentials(Credentials::new(config.user.clone(), password));
     }
-    transport.build().send(&mail).map(drop).map_err(|error| failed(full_text(&error)))
+    let sent = transport.build().send(&mail).map(drop);
+    sent.map_err(|error| failed(with_advice(full_text(&error), error.is_timeout(), config.security)))
+}
+
+/// What came back, and what to do where those words alone do not say it.
+fn with_advice(text: String, is_timeout: bool, security: MailSecurity) -> String {
+    let advice = match security {
+        // It waits for the first byte of TLS while we wait for its greeting, until the socket has nothing to read.
+        MailSecurity::StartTls | MailSecurity::None if is_timeout || text.contains("os error 11") => {
+            "it said nothing. A port with TLS from the first byte, usually 465, needs security = \"tls\""
+        }
+        MailSecurity::Tls if text.contains("InvalidContentType") => {
+            "it speaks no TLS from the first byte: ports 587 and 25 usually need security = \"starttls\""
+        }
+        MailSecurity::None if text.contains("authentication mechanism") => {
+            "many servers let nobody log in without TLS: try security = \"starttls\""
+        }
+        _ if text.contains("peer certificate") => {
+            "this machine must trust the authority that signed the certificate of the mail server, and the certificate \
+             must name that server as `server` does"
+        }
+        _ => return text,
+    };
+    format!("{text}: {advice}")
 }
 
 fn letter(config: &MailConfig, to: &[String], host: &str, message: &TellMessage) -> Result<Message, String> {
@@ -82,4 +105,26 @@ fn full_text(error: &dyn Error) -> String {
         source = inner.source();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Real mail servers were tried with each wrong setting, and "corrupt message" told nobody which one it was.
+    #[test]
+    fn a_port_that_wants_other_security_is_told_by_what_to_write() {
+        let said = |text: &str, security| with_advice(text.to_owned(), false, security);
+        let corrupt = "network error: received corrupt message of type InvalidContentType";
+        assert!(said(corrupt, MailSecurity::Tls).ends_with("usually need security = \"starttls\""));
+        assert_eq!(said(corrupt, MailSecurity::StartTls), corrupt);
+        let silent = said("network error: Resource temporarily unavailable (os error 11)", MailSecurity::StartTls);
+        assert!(silent.ends_with("needs security = \"tls\""), "{silent}");
+        let refused = "internal client error: No compatible authentication mechanism was found";
+        assert!(said(refused, MailSecurity::None).contains("try security = \"starttls\""));
+        let unknown = said("network error: invalid peer certificate: UnknownIssuer", MailSecurity::Tls);
+        assert!(unknown.contains("must trust the authority"), "{unknown}");
+        let denied = "permanent error (535): Incorrect authentication data";
+        assert_eq!(said(denied, MailSecurity::StartTls), denied);
+    }
 }

@@ -331,7 +331,7 @@ fn a_policy_names_clients_by_their_labels() {
         let labels = labels.iter().map(|label| name(label)).collect();
         acts.label_member(&LabelMember { kind: MachineKind::Client, name: name(client), labels })
     };
-    assert!(matches!(label("heron", &["web"]), Err(CellError::UnknownMember { .. })));
+    assert!(matches!(label("heron", &["web"]), Err(CellError::UnknownMember(_))));
     label("tern", &["production", "web"]).unwrap();
     let members = acts.members(MachineKind::Client).unwrap().members;
     let labels: Vec<_> = members.iter().map(|member| (member.member.name(), member.labels.join(" "))).collect();

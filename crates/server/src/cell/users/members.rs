@@ -72,7 +72,7 @@ impl CellActs {
             let members = cell_members(site, kind)?;
             if members.iter().all(|member| member.name != asked.name.as_str()) {
                 let peer = PeerId { kind, name: asked.name.clone() };
-                return Err(CellError::UnknownMember { peer });
+                return Err(CellError::UnknownMember(peer));
             }
             site.label_member(kind.as_str(), asked.name.as_str(), &labels)?;
             Ok(changed(kind, &asked.name, "labelled"))

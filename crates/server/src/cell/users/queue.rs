@@ -111,9 +111,9 @@ impl CellActs {
         self.permitted(CellAct::EnterRuns)?;
         let done = |run: &i64| {
             let done = self.site.catalog().done_run(*run)?;
-            let done = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
+            let done = done.ok_or(CellError::RunNotEnded(*run))?.run;
             match done.restore {
-                Some(_) => Err(CellError::RunIsRestore { run: *run }),
+                Some(_) => Err(CellError::RunIsRestore(*run)),
                 None => {
                     let how = RunAsked { level: RunLevel::of(done.is_full), start: RunStart::of(done.any_time) };
                     Ok((done.policy, Some(done.client), how))
@@ -187,11 +187,7 @@ impl CellActs {
                 Ok(change) => {
                     changes.push(QueueChangeRow { run, change: change.into(), policy: None, client: None });
                 }
-                Err(
-                    error @ (CellError::RunNotQueued { .. }
-                    | CellError::RunAtWork { .. }
-                    | CellError::RunNotHeld { .. }),
-                ) => {
+                Err(error @ (CellError::RunNotQueued(_) | CellError::RunAtWork(_) | CellError::RunNotHeld { .. })) => {
                     failed.push(RunNotChanged { run: Some(run), policy: None, reason: error.to_string() });
                 }
                 Err(error) if changes.is_empty() => return Err(error),
@@ -210,7 +206,7 @@ impl CellActs {
                 return match self.site.cancel_run(run)? {
                     Cancelled::Removed => Ok("cancelled"),
                     Cancelled::Told => Ok("stopping"),
-                    Cancelled::Unknown => Err(CellError::RunNotQueued { run }),
+                    Cancelled::Unknown => Err(CellError::RunNotQueued(run)),
                 };
             }
             RunChange::Hold => true,
@@ -225,15 +221,15 @@ impl CellActs {
                 return Err(match row {
                     Some(row) => CellError::RunNotHeld { run, waits_for: row.message },
                     // It has begun since.
-                    None => CellError::RunAtWork { run },
+                    None => CellError::RunAtWork(run),
                 });
             }
             HoldChange::Unknown => {}
         }
         let active = self.site.catalog().active_runs()?;
         match active.iter().any(|active| active.run.run == run) {
-            true => Err(CellError::RunAtWork { run }),
-            false => Err(CellError::RunNotQueued { run }),
+            true => Err(CellError::RunAtWork(run)),
+            false => Err(CellError::RunNotQueued(run)),
         }
     }
 }
