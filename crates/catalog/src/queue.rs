@@ -343,18 +343,18 @@ impl Catalog {
         self.db.query(&query, params![limit], done)
     }
 
-    /// Of each policy for each client, and of each way to end, the run that ended last, the latest first; restores are
-    /// no runs of a policy.
+    /// Of each policy for each client, and of each way to end, the last run, the latest first; restores are no runs of a
+    /// policy. Numbers count, and not times: a clock may have been ahead.
     ///
     /// # Errors
     /// The database cannot be read.
     pub fn last_done_runs(&self) -> Result<Vec<DoneRun>, CatalogError> {
         let query = format!(
             "SELECT {RUN}, {DONE} FROM done_runs JOIN (
-                SELECT policy AS of_policy, client AS of_client, outcome AS of_outcome, MAX(ended_ns) AS last_ns
+                SELECT policy AS of_policy, client AS of_client, outcome AS of_outcome, MAX(run) AS last
                 FROM done_runs WHERE restore IS NULL GROUP BY policy, client, outcome
-            ) AS lasts ON policy = of_policy AND client = of_client AND outcome = of_outcome AND ended_ns = last_ns
-            WHERE restore IS NULL ORDER BY ended_ns DESC, run DESC"
+            ) AS lasts ON policy = of_policy AND client = of_client AND outcome = of_outcome AND run = last
+            WHERE restore IS NULL ORDER BY run DESC"
         );
         self.db.query(&query, &[], done)
     }

@@ -468,7 +468,8 @@ impl Site {
             held.extend(catalog.copies(object.id)?.into_iter().flat_map(|copy| copy.volumes));
             catalog.expire(object.id, mark_ns)?;
         }
-        if named.is_empty() {
+        // Whoever keeps more for once has not agreed to what the rules take.
+        if named.is_empty() && request.keep_last <= ExpiryRequest::default().keep_last {
             self.note_rules(&mut catalog, &request.policies)?;
         }
         let mut freed = Vec::new();

@@ -95,6 +95,10 @@ impl AccessRule<Arc<CellService>> for CellAccess {
         };
         let other = |whom: &str| Err(Refusal::forbidden(format!("This is for {whom}, and not for {}.", peer.id)));
         let act = match (self, peer.id.kind) {
+            // What bears its name is the server's own.
+            (Self::Client, PeerKind::Client) if peer.id.name.as_str() == service.site.client() => {
+                return other("clients with a name of their own: this is the server's machine's");
+            }
             (Self::Member | Self::Machine, PeerKind::Client | PeerKind::Mover)
             | (Self::Member, PeerKind::User)
             | (Self::Client, PeerKind::Client) => return Ok(()),

@@ -91,8 +91,8 @@ pub fn client_of_servers_name(site: &Site) -> Result<Option<String>, CellError> 
     let is_there = rows.iter().any(|row| row.revoked_ns.is_none());
     Ok(is_there.then(|| {
         format!(
-            "client {name} has the name of the server's own machine: its runs read the disk of the server instead. If \
-             the server had another name before, write that as `client` into its capstan.toml, and start it again. If \
+            "client {name} has the name of the server's own machine: its runs read the disk of the server instead, it is \
+             shown no backups, and restorers of it get the server's. If the server had another name before, write that as `client` into its capstan.toml, and start it again. If \
              not, run `capstan client revoke {name}`, enrol the client under another name, and change its policies"
         )
     }))

@@ -1,12 +1,12 @@
 //! What the server answers to users of the cell.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
-use capstan_client::files::FilesAnswer;
+use capstan_client::files::{FilesAnswer, words_text};
 use capstan_client::may_restore_to;
 use capstan_client::orders::{ORDERS_WAIT_SECONDS, OrderedRestore};
 use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore};
@@ -344,7 +344,12 @@ async fn restore(
         let plan_only = asked.ask.plan_only || asked.directory.is_none();
         let ask = AskRestore { plan_only, ..asked.ask.clone() };
         let (replaces, strip) = (asked.replaces, asked.ask.strip);
-        let into = asked.directory.clone().map(|directory| OrderedRestore { directory, replaces, strip });
+        let into = asked.directory.as_deref().map(|directory| OrderedRestore {
+            // Without slashes that say nothing: the audit log names it.
+            directory: Path::new(directory).components().collect::<PathBuf>().to_string_lossy().into_owned(),
+            replaces,
+            strip,
+        });
         let (of, asker) = (asked.of.clone(), Asker::User(acts.name().to_owned()));
         let run = RestoreRun { of, asker, from, ask, into, places: Vec::new(), volumes: Vec::new(), estimate_ns: 0 };
         service.restores.begin(&service.site, to, run, is_awaited)
@@ -355,7 +360,7 @@ async fn restore(
 fn not_allowed(client: &str, directory: &str, folders: &[String]) -> String {
     let allowed = match folders {
         [] => "nothing".to_owned(),
-        folders => format!("only what is below {}", folders.join(", ")),
+        folders => format!("only what is below {}", words_text(&folders.join(", "))),
     };
     format!(
         "Client {client} does not let users restore to {directory}: it allows {allowed}. Whoever owns the machine can change \

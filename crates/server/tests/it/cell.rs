@@ -421,8 +421,9 @@ fn a_client_that_runs_in_two_places_is_named() {
 fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
     let bench = CellBench::new();
     let cell = bench.serve();
-    let _tern = bench.joined(&cell, "tern");
+    let tern = bench.joined(&cell, "tern");
     let passphrase = bench.enrol("plover");
+    assert!(ServerQuestions::new(&tern.state).unwrap().objects().is_ok());
     drop(cell);
     let settings = bench.dir.path().join("state/capstan.toml");
     let before = std::fs::read_to_string(&settings).unwrap();
@@ -446,6 +447,9 @@ fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
     let attention = |said: &&CellNotice| matches!(said, CellNotice::Attention { reason } if *reason == line);
     assert_eq!(said.iter().filter(attention).count(), 1, "{said:?}");
     drop(said);
+    // What bears its name is the server's own from now on.
+    let refused = ServerQuestions::new(&tern.state).unwrap().objects().map(drop).unwrap_err().to_string();
+    assert!(refused.contains("clients with a name of their own"), "{refused}");
     revoke_member(&bench.site(), &client_id("tern")).unwrap();
     assert_eq!(client_of_servers_name(&bench.site()).unwrap(), None);
     // The enrolment was not used up.

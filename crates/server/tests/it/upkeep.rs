@@ -114,6 +114,10 @@ fn a_policy_that_keeps_less_than_before_loses_most_only_when_somebody_says_so() 
     let [held] = &expired.notices[..] else { panic!("{:?}", expired.notices) };
     assert!(held.starts_with("policy one keeps less than before: of 4 backups that it kept, 3 can go"), "{held}");
     assert!(held.contains("`capstan expire --policy one`"), "{held}");
+    // Whoever keeps more for once, to be careful, has not said so.
+    let (site, careful) = (bench.site(), ExpiryRequest { keep_last: 4, ..ExpiryRequest::default() });
+    site.expire(&site.plan_expiry(&careful).unwrap(), &careful).unwrap();
+    assert_eq!((site.plan_unasked_expiry().unwrap().held.len(), objects(&bench)), (1, 6));
     // Somebody says so: from then on that is its rule.
     let only = PolicyChoice::Only(vec!["one".to_owned()]);
     let (site, asked) = (bench.site(), ExpiryRequest { policies: only, ..ExpiryRequest::default() });

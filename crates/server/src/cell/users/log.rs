@@ -29,11 +29,15 @@ impl PublicText for KnownNames<'_> {
     fn text(&self) -> String {
         let mut text = String::new();
         for (at, name) in self.0.iter().enumerate() {
-            if text.len() + name.len() > NAMES_LEN_MAX {
+            if text.len() + name.len() > NAMES_LEN_MAX && at > 0 {
                 return format!("{text} and {} more", self.0.len() - at);
             }
-            text += if text.is_empty() { "" } else { ", " };
-            text += name;
+            text += if at == 0 { "" } else { ", " };
+            // Nobody keeps a name out of the record by its length.
+            match name.len() > NAMES_LEN_MAX {
+                true => text.extend(name.chars().take(NAMES_LEN_MAX / 4).chain("...".chars())),
+                false => text += name,
+            }
         }
         text
     }
@@ -144,5 +148,7 @@ mod tests {
         assert_eq!(KnownNames(&["a", "b"]).text(), "a, b");
         let long = "x".repeat(1_500);
         assert_eq!(KnownNames(&[&long, "b", &long, "d"]).text(), format!("{long}, b and 2 more"));
+        // A restorer named a directory that was too long to be in the record at all.
+        assert_eq!(KnownNames(&[&"x".repeat(2_500), "b"]).text(), format!("{}..., b", "x".repeat(500)));
     }
 }
