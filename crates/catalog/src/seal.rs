@@ -52,7 +52,8 @@ impl Catalog {
         let (counts, fingerprint) = self.write_index(object, sealed.as_ref(), &pieces, &path)?;
         let transaction = self.write()?;
         for piece in &pieces {
-            transaction.execute("DELETE FROM pieces WHERE piece = ?1", params![piece])?;
+            // Where the object was forgotten meanwhile, another one may have got the number.
+            transaction.execute("DELETE FROM pieces WHERE piece = ?1 AND object = ?2", params![piece, object.0])?;
         }
         transaction.execute(
             "UPDATE objects SET generation = ?2, index_len = ?3, index_crcs = ?4, entries = ?5, files = ?6, bytes = ?7,
@@ -176,7 +177,7 @@ impl Catalog {
         let mut sorter = Sorter::new(&dir);
         let ends = self.stream_ends(object)?;
         for &piece in pieces {
-            let Some(run) = read_piece(&self.db, piece)? else { continue };
+            let Some(run) = read_piece(&self.db, (object, piece))? else { continue };
             for entry in EntryDecoder::new(&run) {
                 let entry = entry.map_err(damaged_piece)?;
                 // What was written behind it was read again.
@@ -246,9 +247,10 @@ fn pieces(db: &Db, object: ObjectId) -> Result<Vec<i64>, CatalogError> {
     db.query("SELECT piece FROM pieces WHERE object = ?1 ORDER BY piece", params![object.0], |row| row.get(0))
 }
 
-/// The packed entries of a piece; `None` if another process sealed it meanwhile.
-fn read_piece(db: &Db, piece: i64) -> Result<Option<Vec<u8>>, CatalogError> {
-    db.query_first("SELECT raw_len, crc, stored FROM pieces WHERE piece = ?1", params![piece], |row| {
+/// The packed entries of a piece of an object; `None` if another process sealed it meanwhile.
+fn read_piece(db: &Db, (object, piece): (ObjectId, i64)) -> Result<Option<Vec<u8>>, CatalogError> {
+    let query = "SELECT raw_len, crc, stored FROM pieces WHERE piece = ?1 AND object = ?2";
+    db.query_first(query, params![piece, object.0], |row| {
         let raw_len: u64 = row.get(0)?;
         if raw_len > RUN_LEN_MAX {
             return Err(damaged_piece("a run of entries is impossibly long"));

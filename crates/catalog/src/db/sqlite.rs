@@ -86,13 +86,15 @@ impl Sqlite {
     }
 
     pub(super) fn begin_write(&self, durability: Durability) -> Result<(), CatalogError> {
-        if self.durability.replace(durability) != durability {
+        if self.durability.get() != durability {
             // In WAL mode NORMAL leaves the log to be synced with a later commit, and in order.
             self.run(if durability == Durability::Now {
                 "PRAGMA synchronous = FULL"
             } else {
                 "PRAGMA synchronous = NORMAL"
             })?;
+            // Only now: what is protected must not be committed as what may wait, because this failed once.
+            self.durability.set(durability);
         }
         self.run("BEGIN IMMEDIATE")
     }
