@@ -20,7 +20,8 @@ pub struct IndexReport {
     pub entries: u64,
     /// Paths that it had by the record, if that is known.
     pub entries_before: Option<u64>,
-    /// Catalog parts that were read.
+    /// Catalog parts that it was made from; none if the list that there is can be read, and was kept because no copy was
+    /// read in full.
     pub parts: u64,
     /// What could not be read, and why. Another copy may have stood in for it.
     pub problems: Vec<(Volser, String)>,
@@ -35,7 +36,8 @@ impl IndexReport {
 
 impl Site {
     /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all.
-    /// Of each volume no more is read than the catalog parts of sessions that wrote the object.
+    /// Of each volume no more is read than the catalog parts of sessions that wrote the object. An index that can be read
+    /// stays where no copy is read in full: a part of a list takes the place of no whole one.
     ///
     /// # Errors
     /// [`DirectorError::InUse`] if a job is at the object; [`DirectorError::IndexOutOfReach`] if no volume that is here
@@ -48,7 +50,7 @@ impl Site {
         let present = mounter.present()?;
         let entries_before = object.counts.map(|counts| counts.entries);
         let mut report = IndexReport { object: object.id, entries: 0, entries_before, parts: 0, problems: Vec::new() };
-        let mut runs = Vec::new();
+        let (mut runs, mut is_all) = (Vec::new(), false);
         for copy in places.chunk_by(|one, next| one.copy == next.copy) {
             let mut all_read = true;
             for place in copy {
@@ -69,12 +71,20 @@ impl Site {
                     }
                 }
             }
-            if all_read {
+            is_all = all_read;
+            if is_all {
                 break;
             }
         }
         if runs.is_empty() && entries_before.is_none_or(|before| before > 0) {
             return Err(DirectorError::IndexOutOfReach { object: object.id, problems: report.problems });
+        }
+        let index = if is_all { None } else { locked(&self.catalog).index(object.id).ok() };
+        if let (Some(index), Some(before)) = (index, entries_before)
+            && index.iter().all(|entry| entry.is_ok())
+        {
+            (report.entries, report.parts) = (before, 0);
+            return Ok(report);
         }
         let (_, now) = locked(&self.catalog).index_anew(object.id, &runs)?;
         report.entries = now.entries;

@@ -217,6 +217,9 @@ fn index_text(object: &Object, report: &IndexReport) -> String {
             "object {id}: the list has {paths} of {} that it had: not all of its volumes could be read",
             units::count(before)
         ),
+        _ if report.parts == 0 && !report.problems.is_empty() => {
+            format!("object {id}: its list of {paths} can be read, and was kept: not all of its volumes could be read")
+        }
         _ => format!("object {id}: its list of {paths} was rebuilt from {parts}"),
     }
 }

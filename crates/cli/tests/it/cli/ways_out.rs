@@ -163,6 +163,38 @@ fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {
     assert!(said.contains("cannot be read from any volume that holds it"), "{said}");
 }
 
+/// One of two volumes was away, and a list that nothing was wrong with shrank to what the other one had.
+#[test]
+fn a_list_that_can_be_read_is_not_exchanged_for_a_part_of_it() {
+    let bench = Bench::new(&["--encrypt", "none"]);
+    let source = bench.dir.path().join("large");
+    fs::create_dir(&source).unwrap();
+    for file in 0..9_u64 {
+        let mut state = file + 1;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        fs::write(source.join(file.to_string()), noise.take(10_000_000).collect::<Vec<u8>>()).unwrap();
+    }
+    bench.done(&["backup", source.to_str().unwrap(), "--quiet"], 0);
+    let all = bench.rows(&["objects"]);
+    let object = all[0]["object"].as_str().unwrap();
+    let volumes = all[0]["copies"][0]["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 2, "{all:?}");
+    let listed = bench.done(&["ls", "-R", object], 0);
+    for volume in volumes {
+        let volume = volume.as_str().unwrap();
+        bench.done(&["library", "export", volume], 0);
+        let output = bench.command(&["rebuild", object]).output().unwrap();
+        ended(&output, &["rebuild"], 0);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("can be read, and was kept"), "{said}");
+        assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
+        bench.done(&["library", "import"], 0);
+    }
+}
+
 /// Takes the right to write from everybody, root without its capabilities included; or gives it back.
 fn writable(dir: &Path, mode: &str) {
     assert!(Command::new("chmod").args(["-R", mode]).arg(dir).status().unwrap().success());
