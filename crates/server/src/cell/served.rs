@@ -370,7 +370,8 @@ impl Shared {
     }
 }
 
-/// Looks who is let in, notes who was seen, and renews the server's certificate, until the end begins.
+/// Looks who is let in, notes who was seen, stops tasks that are given up, and renews the server's certificate, until the
+/// end begins.
 async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: Shutdown) {
     let mut trouble = String::new();
     loop {
@@ -378,6 +379,7 @@ async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: S
             () = shutdown.begun() => return,
             () = tokio::time::sleep(LOOKS) => {}
         }
+        shared.tasks.stop_given_up(Instant::now());
         let at_work = shared.clone();
         let looked = tokio::task::spawn_blocking(move || {
             let looked = at_work.look().and_then(|()| at_work.write_seen(false)).and_then(|()| at_work.note_away());

@@ -1,6 +1,7 @@
 //! Tasks: what users have the server do with cartridges. A robot takes minutes, so whoever asked hears of it in
 //! questions that stay open for half a minute each; the task goes on whether somebody asks or not. One that waits for a
-//! drive or a person can be stopped.
+//! drive or a person can be stopped, and is stopped once nobody has asked about it for [`GIVEN_UP_AFTER`]: it may hold a
+//! drive.
 //!
 //! A task is gone with the server. What it had reserved is free then, and the audit log has its beginning alone.
 
@@ -24,6 +25,9 @@ const OF_USER_MAX: usize = 4;
 const AT_ONCE_MAX: usize = 16;
 /// How long the end of a task is kept for whoever asked for it.
 const ENDED_KEPT: Duration = Duration::from_secs(600);
+/// How long nobody may ask about a task that says nothing new, until it is to stop: longer than the command that waits
+/// for it looks for a server that is away.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Messages that are kept of a task.
 const MESSAGES_MAX: usize = 1000;
 
@@ -43,6 +47,8 @@ struct Task {
     messages: Mutex<Vec<String>>,
     ended: Mutex<Option<(Instant, TaskEnd)>>,
     changes: Notify,
+    /// When somebody last asked about it, or it last said something.
+    heard: Mutex<Instant>,
     /// Set when it is to stop.
     stop: Arc<AtomicBool>,
 }
@@ -52,7 +58,24 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Task {
+    fn of(user: &str) -> Self {
+        Self {
+            user: user.to_owned(),
+            messages: Mutex::default(),
+            ended: Mutex::default(),
+            changes: Notify::new(),
+            heard: Mutex::new(Instant::now()),
+            stop: Arc::default(),
+        }
+    }
+
+    fn hear(&self) {
+        *locked(&self.heard) = Instant::now();
+    }
+
     fn say(&self, message: String) {
+        // It gets on.
+        self.hear();
         let mut messages = locked(&self.messages);
         if messages.len() < MESSAGES_MAX {
             messages.push(message);
@@ -82,13 +105,7 @@ impl Tasks {
         user: &str,
         work: impl FnOnce(&Site) -> Result<TaskEnd, CellError> + Send + 'static,
     ) -> Result<TaskBegun, Refusal> {
-        let task = Arc::new(Task {
-            user: user.to_owned(),
-            messages: Mutex::default(),
-            ended: Mutex::default(),
-            changes: Notify::new(),
-            stop: Arc::default(),
-        });
+        let task = Arc::new(Task::of(user));
         let told = Arc::clone(&task);
         let events = Arc::new(move |event| {
             if let Some(message) = in_message(&event) {
@@ -152,9 +169,18 @@ impl Tasks {
         });
     }
 
+    /// Has all tasks stop, as soon as they wait for something, that say nothing new and that nobody asks about any more.
+    pub(super) fn stop_given_up(&self, now: Instant) {
+        let is_given_up = |task: &Task| now.saturating_duration_since(*locked(&task.heard)) > GIVEN_UP_AFTER;
+        locked(&self.0).all.values().filter(|task| is_given_up(task)).for_each(|task| {
+            task.stop.store(true, Ordering::Relaxed);
+        });
+    }
+
     /// What is new of a task of a user, as soon as something is.
     pub(super) async fn wait(&self, user: &str, query: TaskQuery, until: Moment) -> Result<TaskSeen, Refusal> {
         let task = self.own(user, query.task)?;
+        task.hear();
         loop {
             // Before it is looked: a change in between is not missed.
             let mut changes = std::pin::pin!(task.changes.notified());
@@ -179,5 +205,30 @@ fn in_message(event: &Event) -> Option<String> {
         Event::Labelled { volser, pool, .. } => Some(format!("labelled {volser} for pool {pool}")),
         Event::Waiting { message } | Event::Notice { message } => Some(message.clone()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    /// A task waited for a person without end, and held its drive, after the machine that had asked for it was gone.
+    #[test]
+    fn a_task_that_nobody_asks_about_is_stopped() {
+        let tasks = Tasks::default();
+        let before = Instant::now();
+        for (number, user) in [(1, "ada"), (2, "bert")] {
+            locked(&tasks.0).all.insert(number, Arc::new(Task::of(user)));
+        }
+        let is_stopped = |user, number| tasks.own(user, number).unwrap().stop.load(Ordering::Relaxed);
+        tasks.stop_given_up(before + GIVEN_UP_AFTER);
+        assert!(!is_stopped("ada", 1) && !is_stopped("bert", 2));
+        let between = Instant::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(tasks.wait("ada", TaskQuery { task: 1, heard: 0 }, Moment::now())).unwrap();
+        tasks.stop_given_up(between + GIVEN_UP_AFTER);
+        assert!(!is_stopped("ada", 1) && is_stopped("bert", 2));
     }
 }
