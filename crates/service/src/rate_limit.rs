@@ -11,6 +11,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use addresses::place;
 pub use addresses::{AddressRateLimiter, Burst};
 
 const MINUTE: Duration = Duration::from_secs(60);

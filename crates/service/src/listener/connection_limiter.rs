@@ -12,7 +12,7 @@ use super::ConnectionCounts;
 pub enum ConnectionState {
     /// It has not shown who it is.
     Arriving,
-    /// Its peer is known, and asks for nothing at the moment.
+    /// Its peer is known, and asks for nothing at the moment, or has not sent the whole of a short request.
     Idle,
     /// A request of it is being served: it never gives way.
     Busy,
@@ -121,7 +121,7 @@ impl Permit {
         held.order.insert((state, since), self.id);
     }
 
-    /// Says whose connection it is. If the peer has so many connections already, the one that has been idle longest is
+    /// Says whose connection it is, or of which address. If the peer has so many connections already, the one that has been idle longest is
     /// evicted; if all of them are busy, this one must be closed.
     pub(super) fn assign_to(&self, peer: &str, peer_connections_max: usize) -> bool {
         let mut held = self.limiter.held();

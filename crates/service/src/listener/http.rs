@@ -24,9 +24,10 @@ use tracing::{Instrument, debug, info, info_span};
 
 use super::accept::{EstablishedConnection, accept, known_peer};
 use super::request_timer::{RequestTimer, TimedStream};
-use super::{ConnectionCounts, ConnectionState, ListenerLimits};
+use super::{ConnectionCounts, ConnectionState, ListenerLimits, Permit};
 use crate::identity::{Gate, Peer, REVOKED, TurnedAway};
 use crate::problem::Refusal;
+use crate::rate_limit::place;
 use crate::shutdown::Shutdown;
 
 /// Requests in the log, by target: a program may want fewer of them than of the rest.
@@ -82,6 +83,11 @@ pub async fn serve_enrolment(
         let routes = routes.clone();
         async move {
             let Ok(binding) = ChannelBinding::of(established.stream.get_ref().1) else { return };
+            let place = place(established.from.ip()).to_string();
+            if !established.permit.assign_to(&place, limits.peer_connections_max) {
+                debug!(from = %established.from, "dropped: this address has its share of connections, and all are busy");
+                return;
+            }
             serve_connection(established, Client::Stranger(binding), routes, limits, shutdown).await;
         }
     };
@@ -112,8 +118,9 @@ async fn serve_connection(
     let requester = Requester { client, from, routes, limits };
     let service = service_fn(async |request: Request<Incoming>| {
         timer.request_begun();
-        permit.set_state(ConnectionState::Busy);
-        let answer = requester.answer(request).await;
+        // One that asks for something is not the one that has been quiet longest.
+        permit.set_state(ConnectionState::Idle);
+        let answer = requester.answer(request, &permit).await;
         permit.set_state(ConnectionState::Idle);
         timer.request_ended();
         Ok::<_, Infallible>(answer)
@@ -154,14 +161,14 @@ struct Requester {
 }
 
 impl Requester {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, permit: &Permit) -> Response<Body> {
         let begun = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let (id, answer) = match request_id(&request) {
             Ok(id) => {
                 // Whatever is logged on its behalf says which request it was.
                 let span = info_span!("request", id = %id);
-                (Some(id), self.served(id, request).instrument(span).await)
+                (Some(id), self.served(id, request, permit).instrument(span).await)
             }
             Err(refusal) => (None, closed(refusal)),
         };
@@ -179,7 +186,7 @@ impl Requester {
         answer
     }
 
-    async fn served(&self, id: RequestId, mut request: Request<Incoming>) -> Response<Body> {
+    async fn served(&self, id: RequestId, mut request: Request<Incoming>, permit: &Permit) -> Response<Body> {
         match &self.client {
             Client::Member(peer, gate) => {
                 if let Err(turned_away) = gate.admits(peer) {
@@ -205,6 +212,8 @@ impl Requester {
         request.extensions_mut().insert(id);
         let routed = async {
             let request = self.arrived(request, announced).await?;
+            // Not before: whoever announces a body and sends none held a permit that nobody could take.
+            permit.set_state(ConnectionState::Busy);
             match self.routes.clone().oneshot(request).await {
                 Ok(answer) => Ok(answer),
                 Err(never) => match never {},
@@ -232,11 +241,17 @@ impl Requester {
     /// connection without a word of that in the answer: the peer would keep it, and ask the next thing in vain.
     async fn arrived(&self, request: Request<Incoming>, announced: Option<u64>) -> Result<Request<Body>, Refusal> {
         let (parts, body) = request.into_parts();
-        if announced.is_none_or(|len| len > AWAITED_BYTES) {
+        let bytes_max = self.limits.body_bytes_max;
+        // Where no body may be long, one without a length is waited for as well.
+        if announced.unwrap_or(bytes_max as u64) > AWAITED_BYTES {
             return Ok(Request::from_parts(parts, Body::new(body)));
         }
-        let cut = |_| Refusal::malformed("The request did not come as a whole.");
-        let bytes = to_bytes(Body::new(body), self.limits.body_bytes_max).await.map_err(cut)?;
+        let cut = |_| {
+            Refusal::malformed(format!(
+                "The request did not come as a whole, or its body has more than {bytes_max} bytes."
+            ))
+        };
+        let bytes = to_bytes(Body::new(body), bytes_max).await.map_err(cut)?;
         Ok(Request::from_parts(parts, Body::from(bytes)))
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct ListenerLimits {
     /// Connections at a time, in every state. Each may need a file descriptor: raise `LimitNOFILE` with it.
     pub connections_max: usize,
-    /// Those of them that one peer may have: else one that says nothing on each of its connections had all of them.
+    /// Those of them that one peer may have, or one address where nobody has shown who they are: else one that says
+    /// nothing on each of its connections had all of them.
     pub peer_connections_max: usize,
     /// From the connection to the end of the TLS handshake.
     pub handshake: Duration,
@@ -45,6 +46,12 @@ impl ListenerLimits {
     /// For whoever enrols: few, brief, and small.
     pub fn enrolment() -> Self {
         let second = Duration::from_secs(1);
-        Self { connections_max: 256, idle: 10 * second, body_bytes_max: 16 << 10, ..Self::default() }
+        Self {
+            connections_max: 256,
+            peer_connections_max: 64,
+            idle: 10 * second,
+            body_bytes_max: 16 << 10,
+            ..Self::default()
+        }
     }
 }

@@ -82,7 +82,8 @@ impl AddressRateLimiter {
     }
 }
 
-fn place(from: IpAddr) -> IpAddr {
+/// The place of an address: whoever has one address of a network of IPv6 has all of it.
+pub(crate) fn place(from: IpAddr) -> IpAddr {
     match from {
         IpAddr::V4(_) => from,
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

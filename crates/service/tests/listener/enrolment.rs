@@ -1,5 +1,6 @@
 //! Enrolment over sockets: with the right passphrase, with wrong ones, twice, and with somebody in between.
 
+use std::io::{ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex};
 
 use capstan_keys::api::PeerId;
@@ -13,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, Site};
+use crate::slow::connect_to;
 
 fn drive() -> PeerId {
     "agent/DRIVE1".parse().unwrap()
@@ -68,6 +70,33 @@ fn an_enrolment_expires() {
     assert!(expired.contains("expired"), "{expired}");
 }
 
+/// A stranger held every permit of the port with requests whose bodies never came, and nobody else could enrol.
+#[test]
+fn half_sent_requests_keep_nobody_from_enrolling() {
+    let site = Site::new();
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
+    let passphrase = site.open_enrolment("agent/DRIVE1");
+    let config = trusting();
+    let half_sent = |number: u16| {
+        let mut stream = connect_to(node.strangers, &config);
+        let length = if number.is_multiple_of(2) { "Content-Length: 100" } else { "Transfer-Encoding: chunked" };
+        let head =
+            format!("POST /v1/enrolments HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut strangers: Vec<_> = (0..256).map(half_sent).collect();
+    enrol(&node.strangers.to_string(), drive(), &passphrase).unwrap();
+    // One address has 64 connections, and the latest ones: the first have gone without an answer.
+    for (number, stranger) in strangers.iter_mut().take(128).enumerate() {
+        let is_gone = match stranger.read(&mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => ![ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()),
+        };
+        assert!(is_gone, "connection {number}");
+    }
+}
+
 /// He has an authority of his own and does not know the passphrase: he has opened an enrolment of the same name with
 /// another.
 #[test]
@@ -109,17 +138,22 @@ fn a_man_in_the_middle_is_found_out_and_sees_nothing_of_use() {
     assert_eq!(identity.authority_der(), site.authority.certificate());
 }
 
-async fn relay(listener: TcpListener, node: std::net::SocketAddr, seen: Arc<Mutex<Vec<u8>>>) {
-    let his = Site::new();
-    let presented = PresentedCertificate::new(&his.identity("kma/KMA1")).unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(enrolment_tls(presented).unwrap());
+/// Takes whoever is there for the node.
+fn trusting() -> Arc<ClientConfig> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody))
         .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    Arc::new(config)
+}
+
+async fn relay(listener: TcpListener, node: std::net::SocketAddr, seen: Arc<Mutex<Vec<u8>>>) {
+    let his = Site::new();
+    let presented = PresentedCertificate::new(&his.identity("kma/KMA1")).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(enrolment_tls(presented).unwrap());
+    let connector = tokio_rustls::TlsConnector::from(trusting());
     while let Ok((victim, _)) = listener.accept().await {
         let (acceptor, connector, seen) = (acceptor.clone(), connector.clone(), seen.clone());
         tokio::spawn(async move {

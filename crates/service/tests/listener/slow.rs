@@ -1,7 +1,7 @@
 //! Peers that are slow on purpose, and peers that leave half way.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,13 @@ pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// A member's connection, as plain as it can be.
 pub(crate) fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
+    connect_to(node.address, config)
+}
+
+pub(crate) fn connect_to(address: SocketAddr, config: &Arc<ClientConfig>) -> Tls {
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut connection = ClientConnection::new(config.clone(), name).unwrap();
-    let mut socket = TcpStream::connect(node.address).unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     while connection.is_handshaking() {
         connection.complete_io(&mut socket).unwrap();
