@@ -25,6 +25,9 @@ use super::users::words::{StatusAnswer, StatusQuery};
 const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) };
 /// Tries from all places.
 const TRIES_OF_ALL: Burst = Burst { at_once: 100, every: Duration::from_millis(50) };
+/// Renewals of one peer within an hour: a member asks once, and again if an answer was lost or it started anew.
+const RENEWALS_MAX: usize = 3;
+const HOUR_NS: i64 = 3600 * 1_000_000_000;
 /// How often a change of an enrolment begins anew because another process changed it meanwhile.
 const CHANGES_MAX: u32 = 8;
 
@@ -215,6 +218,14 @@ impl Shared {
         drop(catalog);
         let revoked = || Refusal::forbidden("The certificate that is to be renewed was revoked.").0;
         let old = rows.iter().find(|row| row.serial == peer.serial.0).ok_or_else(revoked)?;
+        // One that seems to be of the future was made out by a clock that was ahead, and keeps nobody out.
+        let new = now_ns.saturating_sub(HOUR_NS)..=now_ns;
+        let is_new = |row: &&PeerRow| new.contains(&row.expires_ns.saturating_sub(CERTIFICATE_LIFETIME_NS));
+        if rows.iter().filter(is_new).count() >= RENEWALS_MAX {
+            let detail = "The certificate was renewed several times within the hour: the newest one holds. Use that \
+                          one, or ask again in an hour.";
+            return Err(Refusal::conflict(detail).0);
+        }
         let issued = self.issue(&peer.id, request, now_ns)?;
         let renewed = as_row(&issued, old.enrolled_ns, from);
         self.note(AuditEntry::new(AuditActor::of(&peer.id), from, RENEWS))?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use capstan_client::orders::Replaces;
 use capstan_client::restores::{AskRestore, RestoreEnded, RestorePlanned, RestoreSeen};
 use capstan_client::{ClientError, ClientWork, MemberNotice, ServerQuestions, run};
-use capstan_keys::api::{PeerId, PeerKind};
-use capstan_keys::cluster::{ClusterError, NodeClient};
+use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, RenewCertificate};
+use capstan_keys::cluster::{CertificateKey, ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
     EnterRuns, LabelMember, MachineKind, PoliciesChanged, QueueAnswer, RevokeUser, RunChange, RunsChanged,
@@ -319,6 +319,34 @@ fn a_user_who_works_has_the_certificate_renewed_when_it_is_due() {
     let certificate = machine.state.identity().unwrap().certificate().clone();
     assert!(certificate.serial != first.serial && certificate.not_after_ns > first.not_after_ns);
     renewed.get::<WhoAnswer>("/v1/user").unwrap();
+}
+
+/// A member that asked for its next certificate in a loop got one each time, and each was a row of the catalog for
+/// months.
+#[test]
+fn a_certificate_is_renewed_a_few_times_an_hour_and_no_more() {
+    static AHEAD_NS: AtomicI64 = AtomicI64::new(0);
+    const HOUR_NS: i64 = 3600 * 1_000_000_000;
+    let bench = CellBench::with_clock(|| now_ns() + AHEAD_NS.load(Ordering::SeqCst));
+    let cell = bench.serve();
+    let asks = questions(&user(&bench, &cell, "ada", &["operator"], &[]));
+    let renew = || {
+        let request = Base64(CertificateKey::generate().unwrap().request().to_vec());
+        asks.post::<IssuedCertificate>("/v1/certificates/renew", &RenewCertificate { request })
+    };
+    let count = || bench.site().catalog().peers_named("user", "ada").unwrap().len();
+    AHEAD_NS.store(50 * 24 * HOUR_NS, Ordering::SeqCst);
+    // An answer may be lost, so one is not all.
+    (0..3).for_each(|_| drop(renew().unwrap()));
+    let refused = refusal(renew());
+    assert!(refused.contains("the newest one holds"), "{refused}");
+    assert_eq!(count(), 4);
+    // It may again in an hour, and at once if the clock was ahead and is put right.
+    AHEAD_NS.store(50 * 24 * HOUR_NS + HOUR_NS + HOUR_NS / 60, Ordering::SeqCst);
+    renew().unwrap();
+    AHEAD_NS.store(49 * 24 * HOUR_NS, Ordering::SeqCst);
+    renew().unwrap();
+    assert_eq!(count(), 6);
 }
 
 #[test]
