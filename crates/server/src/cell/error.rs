@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use capstan_catalog::CatalogError;
 use capstan_director::DirectorError;
 use capstan_keys::KeyError;
-use capstan_keys::api::PeerId;
+use capstan_keys::api::{PeerId, Problem};
 use capstan_keys::cluster::IdentityError;
 use capstan_service::audit::AuditError;
 use capstan_service::identity::AuthorityError;
@@ -274,7 +274,8 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
         | CellError::NoBarcode { .. }
         | CellError::ServersName { .. } => Refusal::malformed(text),
         CellError::Director(_) | CellError::Audit(_) | CellError::AuditLog { .. } => Refusal::unready(text),
-        _ => Refusal::failed(),
+        // The server keeps no log that whoever asked could look into.
+        _ => Problem::new(500, "failed", "The server failed", text).into(),
     }
 }
 

@@ -10,9 +10,9 @@ use capstan_client::{ClientError, ClientWork, MemberNotice, ServerQuestions, run
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, RenewCertificate};
 use capstan_keys::cluster::{CertificateKey, ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
-    ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
-    EnterRuns, LabelMember, MachineKind, PoliciesChanged, QueueAnswer, RevokeUser, RunChange, RunsChanged,
-    StatusAnswer, WhoAnswer,
+    ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolMember,
+    EnrolUser, EnterRuns, LabelMember, MachineKind, MemberEnrolmentRow, PoliciesChanged, QueueAnswer, RevokeUser,
+    RunChange, RunsChanged, StatusAnswer, WhoAnswer,
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
@@ -347,6 +347,19 @@ fn a_certificate_is_renewed_a_few_times_an_hour_and_no_more() {
     AHEAD_NS.store(49 * 24 * HOUR_NS, Ordering::SeqCst);
     renew().unwrap();
     assert_eq!(count(), 6);
+}
+
+/// An administrator was told to look at the server's log, and there is none: what had failed stood nowhere.
+#[test]
+fn what_fails_at_the_server_is_told_to_whoever_asked() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let asks = questions(&user(&bench, &cell, "ada", &["administrator"], &[]));
+    std::fs::write(bench.site().dir().join("cell/authority.key"), "scratched").unwrap();
+    let asked = EnrolMember { kind: MachineKind::Client, name: name("tern"), valid_seconds: 60 };
+    let said = asks.post::<MemberEnrolmentRow>("/v1/members/enrol", &asked).map(drop).unwrap_err().to_string();
+    assert!(said.contains("it is no private key: restore both files"), "{said}");
+    assert!(!said.contains("Look at its log"), "{said}");
 }
 
 #[test]
