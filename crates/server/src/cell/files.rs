@@ -38,7 +38,7 @@ const TURN_WAIT: Duration = Duration::from_secs(20);
 /// Bytes of an answer, about: less than whoever asks takes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Questions about files take turns.
+/// Questions about files take turns, and those for lists of objects.
 pub(super) struct FileTurns {
     all: Arc<Semaphore>,
     of_each: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -61,7 +61,9 @@ impl FileTurns {
         let both = async { Some([own.acquire_owned().await.ok()?, Arc::clone(&self.all).acquire_owned().await.ok()?]) };
         match timeout(TURN_WAIT, both).await {
             Ok(Some(turn)) => Ok(turn),
-            _ => Err(Refusal::unready("The server looks for as many files as it may already: ask again in a minute.")),
+            _ => Err(Refusal::unready(
+                "The server works on as many questions of this kind as it may already: ask again in a minute.",
+            )),
         }
     }
 }

@@ -216,8 +216,17 @@ async fn revoke_user(Extension(acts): Acts, Input(asked): Input<RevokeUser>) -> 
     answer(acts, move |acts| acts.revoke_user(&asked)).await
 }
 
-async fn objects(Extension(acts): Acts, Query(asked): Query<ObjectsQuery>) -> Answered<CellObjectsAnswer> {
-    answer(acts, move |acts| acts.objects(&asked)).await
+async fn objects(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Query(asked): Query<ObjectsQuery>,
+) -> Answered<CellObjectsAnswer> {
+    let turn = service.files.turn(&format!("user/{}", acts.name())).await?;
+    answer(acts, move |acts| {
+        let _turn = turn;
+        acts.objects(&asked)
+    })
+    .await
 }
 
 async fn volumes(Extension(acts): Acts, Query(asked): Query<VolumesQuery>) -> Answered<VolumesAnswer> {

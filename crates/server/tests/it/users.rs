@@ -493,6 +493,9 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
     assert!(seen.objects.is_empty(), "{seen:?}");
     let seen: CellObjectsAnswer = bert.get("/v1/objects").unwrap();
     assert_eq!(seen.objects[0].client, "tern");
+    let of_policy = |policy: &str| bert.get::<CellObjectsAnswer>(&format!("/v1/objects?policy={policy}")).unwrap();
+    // It was backed up without a policy.
+    assert_eq!((of_policy("").objects.len(), of_policy("other").objects.len()), (seen.objects.len(), 0));
     let records = shell(&bench).audit(Some(100)).unwrap().records;
     let restores: Vec<_> = records.iter().filter(|record| record["act"] == "restore").collect();
     let results: Vec<_> = restores.iter().map(|record| record["result"].as_str().unwrap()).collect();
