@@ -384,6 +384,13 @@ impl AppendHost {
 
     fn label(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {
         let known = self.mounter.volume(volser)?;
+        // Whatever made it empty in the catalog: what is kept is not written over.
+        let kept = locked(&self.mounter.catalog).objects_on(volser)?.len();
+        if kept > 0 {
+            let objects = if kept == 1 { "1 object".to_owned() } else { format!("{kept} objects") };
+            let reason = format!("the catalog takes it for empty, and lists {objects} on it that must be kept");
+            return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
+        }
         let mut volume = self.mounter.mount_held(volser, Some(hold))?;
         if known.state == VolumeState::Blank && volume.medium.encryption != EncryptionState::Blank {
             let _ = self.mounter.dismount(volume);

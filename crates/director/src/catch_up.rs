@@ -11,7 +11,7 @@
 //!
 //! [`Catalog::volume_opened`]: capstan_catalog::Catalog::volume_opened
 
-use capstan_catalog::{CheckpointSeen, MediumKind, Reservation, Resource, Volume, VolumeState};
+use capstan_catalog::{Catalog, CheckpointSeen, MediumKind, Reservation, Resource, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
@@ -155,7 +155,7 @@ fn is_torn_tail(mounter: &Mounter, volume: &InDrive, life: VolumeId, known: &Vol
 }
 
 /// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before
-/// any append.
+/// any append. One of no pool is scratch only if it holds nothing that is kept.
 pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
     let volser = &known.volser;
     let hold = mounter.holds.volume(volser)?;
@@ -169,17 +169,67 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     let looked = sound.and_then(|()| catch_up(mounter, &volume, known, life));
     let looked = looked.and_then(|_| Ok(volume.end_of_data()?.early_warning));
     mounter.dismount(volume)?;
-    let state = match (looked?, &known.pool) {
-        // What expired of it has given it back.
-        (_, None) => VolumeState::Scratch,
-        (true, Some(_)) => VolumeState::Full,
-        (false, Some(_)) => VolumeState::Filling,
+    let is_full = looked?;
+    let pool = match &known.pool {
+        Some(pool) => Some(pool.clone()),
+        None => {
+            let place = place_of_kept(&locked(&mounter.catalog), volser)?;
+            match place {
+                // What expired of it has given it back.
+                PlaceOfKept::Scratch => None,
+                PlaceOfKept::Pool(pool) => Some(pool),
+                PlaceOfKept::Nowhere => {
+                    let message = format!(
+                        "volume {volser} stays set aside: all of it is good, but it is in no pool, and the pool that \
+                         its objects were written for is gone. Make that pool again (`capstan pools add`), and then \
+                         `capstan verify {volser}`"
+                    );
+                    (mounter.events)(Event::Notice { message });
+                    return Ok(());
+                }
+            }
+        }
     };
-    locked(&mounter.catalog).update_volume(volser, |volume| volume.state = state)?;
+    let state = match (&pool, is_full) {
+        (None, _) => VolumeState::Scratch,
+        (Some(_), true) => VolumeState::Full,
+        (Some(_), false) => VolumeState::Filling,
+    };
+    locked(&mounter.catalog).update_volume(volser, |volume| {
+        volume.state = state;
+        volume.pool = pool;
+    })?;
     mounter.change_drive_faults(|faults| faults.forget(volser));
     let message = format!("volume {volser} was set aside, and all of it is good: it may be written again");
     (mounter.events)(Event::Notice { message });
     Ok(())
+}
+
+/// Where a volume of no pool belongs by what it holds.
+enum PlaceOfKept {
+    /// In scratch: it holds nothing that is kept.
+    Scratch,
+    /// In this pool: copies of what is kept were promised to it.
+    Pool(String),
+    /// It holds something that is kept, and there is no pool that this was promised to.
+    Nowhere,
+}
+
+fn place_of_kept(catalog: &Catalog, volser: &Volser) -> Result<PlaceOfKept, DirectorError> {
+    let kept = catalog.objects_on(volser)?;
+    if kept.is_empty() {
+        return Ok(PlaceOfKept::Scratch);
+    }
+    for object in kept {
+        let wanted = catalog.wanted_copies(object.id)?;
+        for copy in catalog.copies(object.id)?.into_iter().filter(|copy| copy.volumes.contains(volser)) {
+            let Some(promised) = wanted.iter().find(|wanted| wanted.copy == copy.copy) else { continue };
+            if catalog.pool(&promised.pool)?.is_some() {
+                return Ok(PlaceOfKept::Pool(promised.pool.clone()));
+            }
+        }
+    }
+    Ok(PlaceOfKept::Nowhere)
 }
 
 fn may_grow(volume: &Volume) -> bool {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{Object, ObjectStatus, Pool, Resource, VolumeState, Wish};
+use capstan_catalog::{Object, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::ObjectId;
 
 use crate::catch_up::Known;
@@ -174,8 +174,8 @@ impl Site {
         Ok(())
     }
 
-    /// Reserves what is taken back, and scratch volumes that hold something of it: none of them is written anew
-    /// meanwhile.
+    /// Reserves what is taken back, and volumes of no pool that hold something of it, scratch or set aside: none of
+    /// them is written anew, or made scratch, meanwhile.
     pub(crate) fn claim_to_take_back(&self, objects: &[ObjectId]) -> Result<Hold, DirectorError> {
         let mut wish = Wish::default();
         {
@@ -189,8 +189,7 @@ impl Site {
                 at.extend(record.base);
                 wish.alone.push(Resource::Object(record.id));
                 for volser in catalog.copies(record.id)?.into_iter().flat_map(|copy| copy.volumes) {
-                    let is_scratch = catalog.volume(&volser)?.is_some_and(|known| known.state == VolumeState::Scratch);
-                    if is_scratch {
+                    if catalog.volume(&volser)?.is_some_and(|known| known.pool.is_none()) {
                         wish.alone.push(Resource::Volume(volser));
                     }
                 }

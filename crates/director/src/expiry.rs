@@ -553,7 +553,8 @@ fn is_used(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0
 }
 
-/// Gives scratch volumes that hold these objects back to the pools that their copies were promised to.
+/// Gives volumes of no pool that hold these objects back to the pools that their copies were promised to. One that was
+/// set aside while it was scratch stays set aside. Gives those that were scratch.
 fn back_from_scratch(catalog: &mut Catalog, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
     let mut pools: Vec<(Volser, String)> = Vec::new();
     for object in objects {
@@ -565,14 +566,20 @@ fn back_from_scratch(catalog: &mut Catalog, objects: &[ObjectId]) -> Result<Vec<
     }
     let mut back = Vec::new();
     for (volser, pool) in pools {
-        let is_scratch = catalog.volume(&volser)?.is_some_and(|volume| volume.state == VolumeState::Scratch);
-        if is_scratch && catalog.pool(&pool)?.is_some() {
-            catalog.update_volume(&volser, |volume| {
+        let Some(known) = catalog.volume(&volser)?.filter(|known| known.pool.is_none()) else { continue };
+        if catalog.pool(&pool)?.is_none() {
+            continue;
+        }
+        let is_scratch = known.state == VolumeState::Scratch;
+        catalog.update_volume(&volser, |volume| {
+            if is_scratch {
                 // Whether it was full is not known any more; where little room is left, none of it is used.
                 let limit = volume.capacity.map_or(u64::MAX, |capacity| capacity / 100 * ROOM_PERCENT);
                 volume.state = if volume.written < limit { VolumeState::Filling } else { VolumeState::Full };
-                volume.pool = Some(pool);
-            })?;
+            }
+            volume.pool = Some(pool);
+        })?;
+        if is_scratch {
             back.push(volser);
         }
     }

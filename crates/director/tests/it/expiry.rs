@@ -2,7 +2,8 @@
 
 use capstan_catalog::{GoneSource, Object, Promise, VolumeState};
 use capstan_director::{BackupRequest, DirectorError, Event, ExpiryRequest, Level, Loss, Retention};
-use capstan_format::ObjectId;
+use capstan_format::{ObjectId, Volser};
+use capstan_mover::RestoreWatch;
 
 use crate::place::{Bench, small};
 
@@ -179,4 +180,66 @@ fn what_expired_is_taken_back_as_it_was_while_a_copy_of_it_is_left() {
     label(1);
     let back = bench.site().unexpire(&[]).unwrap();
     assert_eq!((back.objects.len(), back.lost.len()), (0, 2), "of none of them anything is left");
+}
+
+/// Two full backups of a source, each on a volume of its own; the first one is forgotten, and A00001 is scratch.
+fn with_a_scratch_volume() -> (Bench, Object) {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 100_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 3");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 3");
+    let first = bench.objects().remove(1);
+    let request = names(&[first.id]);
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    assert_eq!(bench.site().expire(&plan, &request).unwrap().frees.len(), 1);
+    assert_eq!(place_of(&bench), (VolumeState::Scratch, None));
+    (bench, first)
+}
+
+fn a00001() -> Volser {
+    Volser::new("A00001").unwrap()
+}
+
+/// The state and the pool of A00001.
+fn place_of(bench: &Bench) -> (VolumeState, Option<String>) {
+    let known = bench.site().catalog().volume(&a00001()).unwrap().unwrap();
+    (known.state, known.pool)
+}
+
+/// A verification finds all of it good, and then the next backup goes on behind what is on it.
+fn assert_is_cleared(bench: &Bench) {
+    bench.site().verify_volume(&a00001(), &RestoreWatch::default()).unwrap();
+    assert_eq!(place_of(bench), (VolumeState::Filling, Some("default".to_owned())));
+    bench.sql("UPDATE volumes SET state = 3 WHERE volser <> 'A00001'");
+    let object = bench.backup(&bench.request(Level::Full)).unwrap().sources[0].object;
+    assert_eq!(bench.site().catalog().copies(object).unwrap()[0].volumes, [a00001()]);
+}
+
+/// A scratch volume was set aside, and only then its expiry was undone. It stayed in no pool; a verification made it
+/// scratch again, and the next backup wrote over what had been taken back.
+#[test]
+fn what_is_taken_back_from_a_volume_that_was_set_aside_is_not_written_over() {
+    let (bench, first) = with_a_scratch_volume();
+    bench.sql("UPDATE volumes SET state = 4 WHERE volser = 'A00001'");
+    let back = bench.site().unexpire(&[first.id]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len(), back.volumes.len()), (1, 0, 0));
+    assert_eq!(place_of(&bench), (VolumeState::Suspect, Some("default".to_owned())));
+    assert_is_cleared(&bench);
+    bench.assert_restores(&first, "out");
+}
+
+/// An earlier version left volumes in no pool, or scratch, whose objects had been taken back: a backup labelled them.
+#[test]
+fn what_is_kept_on_a_volume_that_passes_for_scratch_is_not_written_over() {
+    let (bench, first) = with_a_scratch_volume();
+    bench.sql("UPDATE objects SET expired_ns = NULL");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(place_of(&bench), (VolumeState::Suspect, None));
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("lists 1 object on it")));
+    bench.assert_restores(&first, "out");
+    // All of it is good: it goes where its objects were promised to.
+    assert_is_cleared(&bench);
+    bench.assert_restores(&first, "out-2");
 }
