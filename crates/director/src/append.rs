@@ -20,7 +20,7 @@ use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::drive_faults::DriveAt;
 use crate::hold::Hold;
-use crate::label::{create_cartridge, label_volume, random_u64};
+use crate::label::{create_cartridge, label_volume, random_u64, why_not_given_up};
 use crate::lifetime::{Lifetime, LifetimeSpan};
 use crate::mounter::{InDrive, Mounter, generation_of};
 use crate::pools::{Candidate, Choice, Fill, Refill, WantedVolume, choose_volume};
@@ -466,6 +466,12 @@ impl AppendHost {
         };
         if header.recycled > known.recycled {
             return Err(differs("it was labelled after what the catalog knows of it".to_owned()));
+        }
+        if let Some(reason) = why_not_given_up(volume, known, &header)? {
+            let volser = &known.volser;
+            return Err(differs(format!(
+                "{reason}. If nobody needs it, `capstan label {volser} --force` writes over it"
+            )));
         }
         // Another life is what a labelling that was killed leaves: the catalog had given it up.
         let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };

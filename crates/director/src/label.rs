@@ -54,7 +54,12 @@ pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &V
         match mounter.open_label(volume) {
             // What an erasing left that was killed is of an earlier life.
             Ok(header) if takes_for_blank && header.recycled < known.recycled => None,
-            Ok(header) if !takes_for_blank && header.recycled <= known.recycled => Some(header.volume),
+            Ok(header) if !takes_for_blank && header.recycled <= known.recycled => {
+                if let Some(reason) = why_not_given_up(volume, known, &header)? {
+                    return Err(unknown(reason));
+                }
+                Some(header.volume)
+            }
             Ok(_) => return Err(unknown("it was labelled after what the catalog knows of it".to_owned())),
             // That no key can be had is told as it is: with keys it may be seen that all is known.
             Err(error) if error.no_keys_at_all() => return Err(error),
@@ -79,6 +84,31 @@ pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &V
         return Err(unknown("it has sessions that are not in the catalog".to_owned()));
     }
     Ok(())
+}
+
+/// Why a volume is not written over whose label is of another life than the catalog knows; none where nothing is lost
+/// by that.
+///
+/// The catalog is told of a new life before the medium is. So a labelling that is killed leaves the label of a life that
+/// the catalog has given up, which has fewer lives before it and was begun earlier, and in the new life nothing was
+/// written yet. Any other label is none of this catalog's.
+pub(crate) fn why_not_given_up(
+    volume: &InDrive,
+    known: &Volume,
+    header: &VolumeHeader,
+) -> Result<Option<String>, DirectorError> {
+    let was_given_up = known.checkpoint_lbn == 0
+        && header.recycled < known.recycled
+        && known.labelled_ns.is_none_or(|labelled_ns| header.labelled_ns <= labelled_ns);
+    // Behind a label alone nothing stands that could be lost.
+    if known.id == Some(header.volume) || was_given_up || volume.end_of_data()?.lbn <= FIRST_SESSION_LBN {
+        return Ok(None);
+    }
+    Ok(Some(
+        "its label was not written with this catalog. It is another cartridge with the same barcode, perhaps of another \
+         site, and it holds data"
+            .to_owned(),
+    ))
 }
 
 /// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these

@@ -183,7 +183,7 @@ fn what_expired_is_taken_back_as_it_was_while_a_copy_of_it_is_left() {
 }
 
 /// Two full backups of a source, each on a volume of its own; the first one is forgotten, and A00001 is scratch.
-fn with_a_scratch_volume() -> (Bench, Object) {
+pub(crate) fn with_a_scratch_volume() -> (Bench, Object) {
     let bench = Bench::new(small());
     bench.fill("a", 3, 100_000);
     bench.backup(&bench.request(Level::Full)).unwrap();

@@ -7,6 +7,7 @@ use capstan_director::{DirectorError, Level, Loss};
 use capstan_format::Volser;
 use capstan_tape::{Tab, VirtualLibrary};
 
+use crate::expiry::with_a_scratch_volume;
 use crate::main_path::with_an_older_catalog;
 use crate::place::{Bench, small};
 
@@ -120,4 +121,61 @@ fn a_write_protected_volume_is_passed_over_and_taken_again() {
     }
     bench.backup(&bench.request(Level::Full)).unwrap();
     assert!(!latest().contains(&volser("B00001")));
+}
+
+/// The library got a cartridge of another site with the barcode of one that was scratch, or empty. Its label was taken
+/// for what a labelling leaves that is killed, and it was written over.
+#[test]
+fn a_cartridge_of_another_site_with_a_known_barcode_is_not_written_over() {
+    let other = Bench::new(small());
+    other.fill("a", 5, 150_000);
+    other.backup(&other.request(Level::Full)).unwrap();
+    let kept = other.objects().remove(0);
+    let stranger = fs::read(other.cartridge("A00001")).unwrap();
+    let empty = |pool| {
+        let bench = Bench::new(small());
+        bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
+        bench
+    };
+    let scratch = |recycled: u32| {
+        let (bench, _) = with_a_scratch_volume();
+        bench.sql(&format!("UPDATE volumes SET recycled = {recycled} WHERE volser = 'A00001'"));
+        bench
+    };
+    let benches = [empty(None), empty(Some("default")), scratch(0), scratch(1)];
+    for (number, bench) in benches.into_iter().enumerate() {
+        fs::write(bench.cartridge("A00001"), &stranger).unwrap();
+        let label = |loss| bench.site().label(&volser("A00001"), Some("default"), None, loss, Promise::Keep);
+        let labelled = label(Loss::Refuse);
+        assert!(matches!(labelled, Err(DirectorError::HoldsUnknown { .. })), "{number}: {labelled:?}");
+        let erased = bench.site().erase(&volser("A00001"), Loss::Refuse, Promise::Keep);
+        assert!(matches!(erased, Err(DirectorError::HoldsUnknown { .. })), "{number}: {erased:?}");
+        bench.fill("b", 3, 1000);
+        bench.backup(&bench.request(Level::Full)).unwrap();
+        let state = || bench.site().catalog().volume(&volser("A00001")).unwrap().unwrap().state;
+        assert_eq!(state(), VolumeState::Suspect, "{number}");
+        let notices = bench.notices.lock().unwrap().clone();
+        assert!(notices.iter().any(|notice| notice.contains("`capstan label A00001 --force`")), "{notices:?}");
+        // It is what the other site needs of it.
+        fs::copy(bench.cartridge("A00001"), other.cartridge("A00001")).unwrap();
+        other.assert_restores(&kept, &format!("out-{number}"));
+        label(Loss::Accept).unwrap();
+        assert_eq!(state(), VolumeState::Filling, "{number}");
+    }
+}
+
+#[test]
+fn a_volume_whose_labelling_was_killed_is_labelled_again() {
+    for pool in [None, Some("default")] {
+        let (bench, _) = with_a_scratch_volume();
+        let before = fs::read(bench.cartridge("A00001")).unwrap();
+        for _ in 0..2 {
+            bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
+            // As it is left by one that is killed when the catalog knows of the new life and the medium does not.
+            fs::write(bench.cartridge("A00001"), &before).unwrap();
+        }
+        let object = bench.backup(&bench.request(Level::Full)).unwrap().sources[0].object;
+        assert_eq!(bench.site().catalog().copies(object).unwrap()[0].volumes, [volser("A00001")]);
+        bench.assert_restores(&bench.objects()[0], "out");
+    }
 }
