@@ -175,7 +175,7 @@ impl Site {
     }
 
     /// Reserves what is taken back, and volumes of no pool that hold something of it, scratch or set aside: none of
-    /// them is written anew, or made scratch, meanwhile.
+    /// them is written anew, or made scratch, meanwhile. So are the pools that these go back to: none is removed.
     pub(crate) fn claim_to_take_back(&self, objects: &[ObjectId]) -> Result<Hold, DirectorError> {
         let mut wish = Wish::default();
         {
@@ -188,6 +188,12 @@ impl Site {
                 }
                 at.extend(record.base);
                 wish.alone.push(Resource::Object(record.id));
+                for wanted in catalog.wanted_copies(record.id)? {
+                    let pool = Resource::Pool(wanted.pool);
+                    if !wish.shared.contains(&pool) {
+                        wish.shared.push(pool);
+                    }
+                }
                 for volser in catalog.copies(record.id)?.into_iter().flat_map(|copy| copy.volumes) {
                     if catalog.volume(&volser)?.is_some_and(|known| known.pool.is_none()) {
                         wish.alone.push(Resource::Volume(volser));

@@ -502,7 +502,7 @@ impl Site {
     }
 
     /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a
-    /// volume since cannot be taken back.
+    /// volume since cannot be taken back, nor what was promised to a pool that is gone, until there is one again.
     ///
     /// # Errors
     /// [`DirectorError::InUse`] if a job has one of the objects. Otherwise the catalog cannot be read or written. What
@@ -530,7 +530,9 @@ impl Site {
             for record in chain.into_iter().rev() {
                 let reason = match judged.get(&record.id) {
                     Some(known) => known.clone(),
-                    None => below.clone().map_or_else(|| why_gone(&catalog, record.id), |reason| Ok(Some(reason)))?,
+                    None => {
+                        below.clone().map_or_else(|| why_not_back(&catalog, record.id), |reason| Ok(Some(reason)))?
+                    }
                 };
                 if judged.insert(record.id, reason.clone()).is_none() {
                     match &reason {
@@ -551,6 +553,31 @@ impl Site {
 /// Whether a volume holds sessions of a pool.
 fn is_used(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0
+}
+
+/// Why an object cannot be taken back, what it stands on aside.
+fn why_not_back(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
+    if let Some(reason) = why_gone(catalog, object)? {
+        return Ok(Some(reason));
+    }
+    let wanted = catalog.wanted_copies(object)?;
+    for copy in catalog.copies(object)? {
+        let Some(promised) = wanted.iter().find(|wanted| wanted.copy == copy.copy) else { continue };
+        let pool = &promised.pool;
+        if catalog.pool(pool)?.is_some() {
+            continue;
+        }
+        for volser in &copy.volumes {
+            // It would stay scratch.
+            if catalog.volume(volser)?.is_some_and(|known| known.pool.is_none()) {
+                return Ok(Some(format!(
+                    "its pool {pool} was removed. Make it again as it was (`capstan pools add {pool}`), and then undo \
+                     the expiry once more"
+                )));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Gives volumes of no pool that hold these objects back to the pools that their copies were promised to. One that was

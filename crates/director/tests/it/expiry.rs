@@ -243,3 +243,28 @@ fn what_is_kept_on_a_volume_that_passes_for_scratch_is_not_written_over() {
     assert_is_cleared(&bench);
     bench.assert_restores(&first, "out-2");
 }
+
+/// Undoing said that an object was taken back whose pool had been removed meanwhile. Its volume stayed scratch, and was
+/// written over.
+#[test]
+fn what_belongs_in_a_pool_that_was_removed_is_taken_back_once_there_is_one_again() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.site().add_pool("vault", None, None).unwrap();
+    bench.backup(&BackupRequest { pool: "vault".to_owned(), ..bench.request(Level::Full) }).unwrap();
+    let object = bench.objects().remove(0);
+    let request = with_gone(&object, names(&[object.id]));
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    bench.site().expire(&plan, &request).unwrap();
+    bench.site().remove_pool("vault").unwrap();
+    let back = bench.site().unexpire(&[]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len(), back.volumes.len()), (0, 1, 0));
+    assert!(back.lost[0].1.contains("`capstan pools add vault`"), "{}", back.lost[0].1);
+    assert!(bench.objects().is_empty());
+    assert_eq!(place_of(&bench), (VolumeState::Scratch, None));
+    bench.site().add_pool("vault", None, None).unwrap();
+    let back = bench.site().unexpire(&[]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len(), back.volumes.len()), (1, 0, 1));
+    assert_eq!(place_of(&bench), (VolumeState::Filling, Some("vault".to_owned())));
+    bench.assert_restores(&object, "out");
+}
