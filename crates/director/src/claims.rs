@@ -182,7 +182,9 @@ impl Site {
             let catalog = locked(&self.catalog);
             let mut at: Vec<ObjectId> = objects.to_vec();
             let mut seen = HashSet::new();
-            while let Some(record) = at.pop().map(|id| catalog.object(id)).transpose()?.flatten() {
+            while let Some(id) = at.pop() {
+                // One that nobody knows any more; the others are reserved all the same.
+                let Some(record) = catalog.object(id)? else { continue };
                 if record.status != ObjectStatus::Expired || !seen.insert(record.id) {
                     continue;
                 }

@@ -268,3 +268,30 @@ fn what_belongs_in_a_pool_that_was_removed_is_taken_back_once_there_is_one_again
     assert_eq!(place_of(&bench), (VolumeState::Filling, Some("vault".to_owned())));
     bench.assert_restores(&object, "out");
 }
+
+/// An object that nobody knew any more kept those named before it from being reserved: a backup could write over their
+/// volume while they were taken back.
+#[test]
+fn what_is_taken_back_is_reserved_whatever_else_is_named() {
+    let (bench, first) = with_a_scratch_volume();
+    let (mounted, is_mounted) = std::sync::mpsc::channel();
+    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
+    bench.set_hook(Some(Box::new(move |event| {
+        if let Event::Mounted { .. } = event {
+            mounted.send(()).unwrap();
+            let _ = go_on.recv();
+        }
+    })));
+    std::thread::scope(|scope| {
+        let backup = scope.spawn(|| bench.backup(&bench.request(Level::Full)));
+        is_mounted.recv().unwrap();
+        let site = bench.site_told(std::sync::Arc::new(|_| ()));
+        let refused = site.unexpire(&[first.id, ObjectId([9; 16])]);
+        drop(goes_on);
+        assert!(matches!(refused, Err(DirectorError::InUse { .. })), "{refused:?}");
+        backup.join().unwrap().unwrap();
+    });
+    bench.set_hook(None);
+    let back = bench.site().unexpire(&[first.id]).unwrap();
+    assert!(back.objects.is_empty(), "its volume was labelled");
+}
