@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
+use capstan_catalog::{Catalog, CatalogError, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, TreeOptions};
-use capstan_tape::DriveNeeds;
+use capstan_tape::{DriveNeeds, with_causes};
 use joined::Joined;
 use reading::Reading;
 
@@ -171,12 +171,14 @@ impl Site {
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         let earlier = self.earlier_objects(request)?;
         if earlier.has_all(request) {
-            self.seal_complete()?;
+            self.seal_complete(&earlier.ids())?;
             self.look_after_copies(&[], watch)?;
             return Ok(BackupReport::of_earlier(self.report_earlier(&earlier)?));
         }
         let Prepared { mounter, joined, jobs, missing, earlier, began } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
+        let mut own = earlier.ids();
+        own.extend(jobs.iter().map(|job| job.record.object));
         let meters = Arc::clone(&joined.meters);
         let _ = watch.meters.set(Arc::clone(&meters));
         let sources = Reading { site: self, joined: &joined, request, watch }.all(jobs);
@@ -188,7 +190,7 @@ impl Site {
             // It was stopped while others go on: what it has read is on its way.
             return Err(DirectorError::Interrupted);
         }
-        self.seal_complete()?;
+        self.seal_complete(&own)?;
         drop(claims);
         passed_over.extend(mounter.take_passed_over());
         if request.target == Target::Pool {
@@ -448,17 +450,33 @@ impl Site {
 
     /// Seals what is complete, by a connection of its own: a job that records a checkpoint meanwhile does not wait for
     /// files to be sorted and written.
-    pub(crate) fn seal_complete(&self) -> Result<(), DirectorError> {
-        let seal = |catalog: &mut Catalog| -> Result<(), DirectorError> {
+    ///
+    /// An object that is not among a job's own ones and cannot be sealed does not fail that job: it is told what to do,
+    /// and the pieces stay for the next time.
+    pub(crate) fn seal_complete(&self, own: &[ObjectId]) -> Result<(), DirectorError> {
+        let mut unsealed = Vec::new();
+        let mut seal = |catalog: &mut Catalog| -> Result<(), DirectorError> {
             for object in catalog.unsealed()? {
-                catalog.seal_index(object)?;
+                match catalog.seal_index(object) {
+                    // Another process has expired it, or erased the volume that said that it is complete.
+                    Ok(_)
+                    | Err(CatalogError::Expired(_) | CatalogError::UnknownObject(_) | CatalogError::NotComplete(_)) => {
+                    }
+                    Err(error) if own.contains(&object) => return Err(error.into()),
+                    Err(error) => unsealed.push((object, with_causes(&error))),
+                }
             }
             Ok(())
         };
-        let own = locked(&self.catalog).another()?;
-        match own {
-            Some(mut own) => seal(&mut own),
+        let another = locked(&self.catalog).another()?;
+        let sealed = match another {
+            Some(mut another) => seal(&mut another),
             None => seal(&mut locked(&self.catalog)),
+        };
+        for (object, reason) in unsealed {
+            let message = format!("the list of files of object {object} could not be brought up to date: {reason}");
+            (self.events)(Event::Notice { message });
         }
+        sealed
     }
 }

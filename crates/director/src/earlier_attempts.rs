@@ -37,6 +37,11 @@ impl EarlierObjects {
         self.0.is_empty()
     }
 
+    /// The objects.
+    pub(crate) fn ids(&self) -> Vec<ObjectId> {
+        self.0.iter().map(|object| object.id).collect()
+    }
+
     pub(crate) fn has_path(&self, path: &Path) -> bool {
         self.0.iter().any(|object| is_of_path(object, path))
     }

@@ -137,7 +137,8 @@ pub fn rebuild(
             (site.events)(Event::Notice { message: message.to_owned() });
         }
     }
-    site.seal_complete()?;
+    let unsealed = locked(&site.catalog).unsealed()?;
+    site.seal_complete(&unsealed)?;
     site.look_at_copies()?;
     // Where the key store is locked, nothing encrypted was read either.
     if unlock.is_some() && !site.config.keys.is_cluster() {

@@ -252,7 +252,7 @@ impl Site {
         }
         if !report.copies.is_empty() {
             // A copy brings its entries along, cut otherwise than they were.
-            self.seal_complete()?;
+            self.seal_complete(&[])?;
         }
         drop(host);
         drop(claims);

@@ -23,7 +23,7 @@ impl Site {
     pub fn end_whole_runs(&self, term: &ServerTerm) -> Result<(), DirectorError> {
         let policies = self.policies()?;
         // What an object lacks is known once its list of files is made.
-        self.seal_complete()?;
+        self.seal_complete(&[])?;
         // And which copies are whole, once they were looked at.
         self.look_at_copies()?;
         let mut catalog = locked(&self.catalog);
@@ -52,7 +52,9 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     written.retain(|object| !run.run.is_full || object.base.is_none());
     let has_paths = policy.sources.iter().all(|path| written.iter().any(|object| is_of_path(object, path)));
     let has_stream = policy.stdin.iter().all(|name| written.iter().any(|object| is_of_stream(object, name)));
-    if written.is_empty() || !has_paths || !has_stream {
+    // What an object lacks is not known where its list of files could not be made.
+    let has_lists = written.iter().all(|object| object.counts.is_some());
+    if written.is_empty() || !has_paths || !has_stream || !has_lists {
         return Ok(None);
     }
     let counts = || written.iter().filter_map(|object| object.counts.as_ref());

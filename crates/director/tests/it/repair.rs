@@ -1,6 +1,7 @@
 //! What an object was promised is kept: copies that were never begun, ended early, or lost a volume.
 
 use std::fs;
+use std::sync::Arc;
 
 use capstan_catalog::{CopyState, Promise};
 use capstan_director::{DirectorError, Level, Loss, Shortfall, VerifiedCopy};
@@ -179,4 +180,35 @@ fn an_interrupted_object_whose_volume_was_erased_is_begun_anew() {
     assert!(!report.sources[0].resumed);
     let complete = bench.objects().into_iter().find(|object| object.id == report.sources[0].object).unwrap();
     bench.assert_restores(&complete, "out");
+}
+
+/// Every backup, of whatever source, ended in an error when all of it was written, and looked after no copy, as long as
+/// the list of files of one other object was lost while pieces of a late copy waited to be added to it.
+#[test]
+fn a_lost_list_of_files_fails_no_backup_of_another_source() {
+    let bench = Bench::new(small());
+    bench.fill("a", 5, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let lost = bench.objects().remove(0);
+    fs::remove_file(bench.path(&format!("state/catalog/index/{}.1.parquet", lost.id))).unwrap();
+    // A piece of no entries: an empty frame of zstd.
+    bench.sql(&format!(
+        "INSERT INTO pieces (piece, object, crc, raw_len, stored) VALUES (1000, x'{}', 0, 0, x'28b52ffd2000010000')",
+        lost.id
+    ));
+    let mut other = bench.request(Level::Full);
+    other.sources = vec![bench.path("other")];
+    fs::create_dir(bench.path("other")).unwrap();
+    let report = bench.backup(&other).unwrap();
+    let object = bench.site().catalog().object(report.sources[0].object).unwrap().unwrap();
+    assert!(object.counts.is_some(), "its own list is made, behind the one that cannot be");
+    let advice = format!("`capstan rebuild {}`", lost.id);
+    let is_told = |notice: &String| notice.contains("list of files") && notice.contains(&advice);
+    assert!(bench.notices.lock().unwrap().iter().any(is_told), "{:?}", bench.notices);
+
+    assert!(bench.site().rebuild_index(&lost, &Arc::default()).unwrap().is_whole());
+    bench.notices.lock().unwrap().clear();
+    bench.backup(&other).unwrap();
+    assert!(!bench.notices.lock().unwrap().iter().any(is_told), "{:?}", bench.notices);
+    bench.assert_restores(&lost, "out");
 }
