@@ -164,12 +164,19 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     if known.state != VolumeState::Suspect {
         return Ok(());
     }
-    let volume = mounter.mount_known(volser, life, hold)?;
+    let mut volume = mounter.mount_known(volser, life, hold)?;
     let sound = volume.check_sound();
-    let looked = sound.and_then(|()| catch_up(mounter, &volume, known, life));
-    let looked = looked.and_then(|_| Ok(volume.end_of_data()?.early_warning));
+    let looked = sound.and_then(|()| record_missing(mounter, &volume, known, life));
+    let looked = looked.and_then(|caught_up| Ok((volume.end_of_data()?.early_warning, caught_up.is_torn)));
+    // Nobody else has it until the catalog says what it is now.
+    let _hold = volume.hold.take();
     mounter.dismount(volume)?;
-    let is_full = looked?;
+    let (is_full, is_torn) = looked?;
+    // All that it holds is known, so nothing keeps it from being freed later. Until it is written over, whoever looks at
+    // an incomplete end again must know that nothing of it was reported.
+    if !is_torn {
+        locked(&mounter.catalog).volume_closed(life)?;
+    }
     let pool = match &known.pool {
         Some(pool) => Some(pool.clone()),
         None => {

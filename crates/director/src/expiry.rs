@@ -455,6 +455,7 @@ impl Site {
                 free.push(volser);
             }
         }
+        let in_use = self.holds.volumes()?;
         let mut catalog = locked(&self.catalog);
         if request.trust_clock && now.clock.doubt.is_some() {
             catalog.confirm_clock(now.clock.now_ns)?;
@@ -476,11 +477,14 @@ impl Site {
         // One that was written since it was planned may hold more than is known.
         let opened = catalog.opened_volumes()?;
         for volume in catalog.volumes()? {
-            let is_opened = volume.id.is_some_and(|life| opened.contains(&life));
-            if is_opened || !is_used(&volume) || !catalog.objects_on(&volume.volser)?.is_empty() {
+            if !is_used(&volume) || !catalog.objects_on(&volume.volser)?.is_empty() {
                 continue;
             }
-            if volume.medium == MediumKind::WriteOnce && held.contains(&volume.volser) {
+            if volume.id.is_some_and(|life| opened.contains(&life)) {
+                if volume.medium == MediumKind::Rewritable && !in_use.contains(&volume.volser) {
+                    (self.events)(Event::Notice { message: why_not_freed(&volume.volser) });
+                }
+            } else if volume.medium == MediumKind::WriteOnce && held.contains(&volume.volser) {
                 let message = format!(
                     "volume {} holds nothing that is still kept, but it is WORM and cannot be reused. Take it out, or \
                      leave it until it is full",
@@ -548,6 +552,14 @@ impl Site {
         catalog.unexpire(&ids)?;
         Ok(done)
     }
+}
+
+/// Why a volume that holds nothing that is kept is not freed, and what to do.
+fn why_not_freed(volser: &Volser) -> String {
+    format!(
+        "volume {volser} holds nothing that is still kept, but it is not freed: a backup that wrote on it was killed, and \
+         it may hold more than the catalog knows. `capstan label {volser}` makes it scratch unless it does"
+    )
 }
 
 /// Whether a volume holds sessions of a pool.

@@ -68,6 +68,7 @@ fn a_volume_that_may_hold_more_than_is_known_is_not_freed() {
     };
     assert_eq!(expire(&names(&[first])), [""; 0]);
     assert_eq!(bench.objects().len(), 1);
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("`capstan label A00001`")));
     bench.sql("DELETE FROM opened_volumes");
     assert_eq!(expire(&ExpiryRequest::default()), ["A00001"]);
 }
@@ -294,4 +295,24 @@ fn what_is_taken_back_is_reserved_whatever_else_is_named() {
     bench.set_hook(None);
     let back = bench.site().unexpire(&[first.id]).unwrap();
     assert!(back.objects.is_empty(), "its volume was labelled");
+}
+
+/// A killed session had written on a volume that was set aside. A verification found all of it good and recorded what
+/// the catalog lacked, but the note that there may be more stayed, and no expiry ever freed the volume.
+#[test]
+fn a_volume_that_a_verification_has_cleared_is_freed() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 3");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let first = bench.objects().remove(1);
+    bench.sql("INSERT INTO opened_volumes (volume) SELECT volume FROM volumes WHERE volser = 'A00001'");
+    bench.sql("UPDATE volumes SET state = 4 WHERE volser = 'A00001'");
+    bench.site().verify_volume(&a00001(), &RestoreWatch::default()).unwrap();
+    assert_eq!(place_of(&bench).0, VolumeState::Filling);
+    assert!(bench.site().catalog().opened_volumes().unwrap().is_empty());
+    let request = names(&[first.id]);
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    assert_eq!(bench.site().expire(&plan, &request).unwrap().frees, [a00001()]);
 }
