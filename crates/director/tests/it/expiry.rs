@@ -316,3 +316,23 @@ fn a_volume_that_a_verification_has_cleared_is_freed() {
     let plan = bench.site().plan_expiry(&request).unwrap();
     assert_eq!(bench.site().expire(&plan, &request).unwrap().frees, [a00001()]);
 }
+
+/// All of a volume is good, but the pool that its objects were written for is gone: it was made scratch.
+#[test]
+fn a_volume_whose_pool_was_removed_stays_set_aside_while_it_holds_what_is_kept() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.site().add_pool("vault", None, None).unwrap();
+    bench.backup(&BackupRequest { pool: "vault".to_owned(), ..bench.request(Level::Full) }).unwrap();
+    let object = bench.objects().remove(0);
+    // As an earlier version left it.
+    bench.sql("UPDATE volumes SET state = 4, pool = NULL; DELETE FROM pools WHERE name = 'vault'");
+    let verify = || bench.site().verify_volume(&a00001(), &RestoreWatch::default()).unwrap();
+    assert!(verify().is_whole());
+    assert_eq!(place_of(&bench), (VolumeState::Suspect, None));
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("`capstan pools add`")));
+    bench.site().add_pool("vault", None, None).unwrap();
+    assert!(verify().is_whole());
+    assert_eq!(place_of(&bench), (VolumeState::Filling, Some("vault".to_owned())));
+    bench.assert_restores(&object, "out");
+}
