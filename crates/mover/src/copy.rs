@@ -380,7 +380,9 @@ impl Copy {
     fn write(&mut self, block: Arc<Block>) -> Result<(), MoverError> {
         let len = block.len() as u64;
         if let Some(streams) = self.streams.get_mut(&block.place.object) {
-            streams.insert(block.place.connection, block.place.valid_len);
+            // A range in the middle of a stream that other volumes have, too, says less than is known.
+            let valid_len = streams.entry(block.place.connection).or_default();
+            *valid_len = block.place.valid_len.max(*valid_len);
         }
         if let Taken::NoRoom(block) = self.writer()?.write(block)? {
             // Early warning was not seen: the session is closed if there is room for that, and the block goes on.

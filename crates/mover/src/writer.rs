@@ -270,7 +270,10 @@ impl VolumeWriter {
 
     /// Notes all streams of an object, and how long they are: whoever has this volume alone knows then what is missing.
     pub(crate) fn note_streams(&mut self, object: ObjectId, streams: impl Iterator<Item = (u16, u64)>) {
-        self.parts.extend(streams.map(|(connection, valid_len)| ((object, connection), valid_len)));
+        for (connection, valid_len) in streams {
+            let noted = self.parts.entry((object, connection)).or_default();
+            *noted = valid_len.max(*noted);
+        }
     }
 
     /// Whether a checkpoint would add anything.

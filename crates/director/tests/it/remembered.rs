@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{CopyState, Object, Promise, VolumeState};
+use capstan_catalog::{CopyState, Object, ObjectStatus, Promise, VolumeState};
 use capstan_director::{DirectorError, Event, Level, Loss, Place, Shortfall};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
@@ -130,6 +130,27 @@ fn repair_copies_just_the_damaged_blocks_from_another_copy() {
     fs::rename(bench.cartridge(second.as_str()), bench.path("away")).unwrap();
     bench.site().forget(&second, Loss::Accept, Promise::Drop).unwrap();
     bench.assert_restores(&object, "again");
+}
+
+/// A volume that a repair had written called the object complete, and its streams as short as what was mended of them:
+/// a catalog that was made from it alone did not know what is missing.
+#[test]
+fn a_volume_that_repair_wrote_says_how_long_the_streams_are() {
+    let (bench, object) = backed_up(2);
+    let before = bench.site().catalog().parts(object.id).unwrap();
+    let (name, _) = spoil(&bench, &object, 1);
+    bench.site().verify_volume(&name, &RestoreWatch::default()).unwrap();
+    let repaired = bench.site().repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
+    assert_eq!((repaired.copies.len(), repaired.copies[0].failure.as_deref()), (1, None), "{repaired:?}");
+    for volume in ["A00001", "A00002"] {
+        fs::rename(bench.cartridge(volume), bench.path(volume)).unwrap();
+    }
+    bench.rebuild();
+    let site = bench.site();
+    assert_eq!(site.catalog().object(object.id).unwrap().unwrap().status, ObjectStatus::Complete);
+    assert_eq!(site.catalog().parts(object.id).unwrap(), before);
+    let lacking: Vec<_> = site.catalog().lacking_copies().unwrap().iter().map(|wanted| wanted.copy).collect();
+    assert_eq!(lacking, [1], "it knows that more is missing");
 }
 
 /// A block that is gone took all of a file with it, however large it was.
