@@ -146,4 +146,4 @@ pub use told::{TellingRow, ToldRow};
 pub use user::UserRow;
 pub use volume::{KeyRef, MAIN_LIBRARY, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
-pub use wanted::{CopyState, WantedCopy};
+pub use wanted::{CopySeen, CopyState, WantedCopy};

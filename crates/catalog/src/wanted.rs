@@ -7,7 +7,7 @@
 //!
 //! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that
 //! looking for what is not whole costs as much as there is of it, however long the history is. Whatever may falsify it
-//! takes it back: a stream that turns out to be longer, a volume that is labelled anew.
+//! takes it back: a stream that turns out to be longer, a volume that is labelled anew, damage that is found.
 
 use capstan_format::ObjectId;
 
@@ -40,6 +40,15 @@ pub enum CopyState {
     Whole,
 }
 
+/// What there was of a copy, and of damage to it, when somebody began to look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopySeen {
+    /// How many extents the copy had.
+    pub extents: u64,
+    /// How many ranges of damaged blocks were on record of its volumes.
+    pub damages: u64,
+}
+
 macro_rules! wanted {
     ($rest:literal) => {
         concat!(
@@ -58,6 +67,9 @@ const LACKING: &str = wanted!("JOIN objects USING (object) WHERE whole = 0 AND c
 const EXTENTS_OF_COPY: &str = "SELECT count(*) FROM extents JOIN copies
     ON copies.object = extents.object AND copies.volume = extents.volume
     WHERE extents.object = ?1 AND copies.copy = ?2";
+
+const DAMAGES_OF_COPY: &str = "SELECT count(*) FROM damage JOIN copies ON copies.volume = damage.volume
+    WHERE copies.object = ?1 AND copies.copy = ?2";
 
 /// Promises to objects that were begun, never came to a checkpoint, and are nobody's now.
 const FORGET: &str = "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)
@@ -107,28 +119,38 @@ impl Catalog {
         self.db.query(query, &[], |row| row.get(0).map(ObjectId))
     }
 
-    /// How many extents a copy has.
+    /// What there is of a copy, to be asked before it is looked at.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub fn extents_of_copy(&self, object: ObjectId, copy: u8) -> Result<u64, CatalogError> {
-        self.db.query_count(EXTENTS_OF_COPY, params![object.0, copy])
+    pub fn copy_seen(&self, object: ObjectId, copy: u8) -> Result<CopySeen, CatalogError> {
+        let count = |query| self.db.query_count(query, params![object.0, copy]);
+        Ok(CopySeen { extents: count(EXTENTS_OF_COPY)?, damages: count(DAMAGES_OF_COPY)? })
     }
 
-    /// Keeps that copies hold all of their objects, in one transaction: each with the extents that it had when it was
-    /// looked at. One that did not end, or has lost or won extents since, stays as it is.
+    /// Keeps that copies hold all of their objects, in one transaction: each with what there was of it when it was
+    /// looked at. One that did not end, has lost or won extents since, or has a volume of which damage was found
+    /// meanwhile, perhaps by another process, stays as it is.
     ///
     /// # Errors
     /// The database cannot be written, or a number of extents is above what it can keep; no copy is noted then.
-    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8, u64)]) -> Result<(), CatalogError> {
+    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8, CopySeen)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        for (object, copy, extents) in copies {
+        for (object, copy, seen) in copies {
             let keep = format!(
                 "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
                  AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended = 1)
-                 AND ({EXTENTS_OF_COPY}) = ?3"
+                 AND ({EXTENTS_OF_COPY}) = ?3 AND ({DAMAGES_OF_COPY}) = ?4"
             );
-            transaction.execute(&keep, params![object.0, copy, number("a count of extents", *extents)?])?;
+            transaction.execute(
+                &keep,
+                params![
+                    object.0,
+                    copy,
+                    number("a count of extents", seen.extents)?,
+                    number("a count of damaged ranges", seen.damages)?
+                ],
+            )?;
         }
         transaction.commit()
     }

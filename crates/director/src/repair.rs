@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use capstan_catalog::{Catalog, CopyState, Object, ObjectStatus, WantedCopy};
+use capstan_catalog::{Catalog, CopySeen, CopyState, Object, ObjectStatus, WantedCopy};
 use capstan_format::{FileEntry, ObjectId, SessionRecord};
 use capstan_mover::{
     CopyHost, RestoreWatch, Session, StreamSink, VolumeAccess, WantedMember, plan_reads, read_streams,
@@ -79,8 +79,8 @@ fn same_for_all(group: &[IncompleteCopy], error: DirectorError) -> Vec<Result<()
 /// Which wanted copies are not whole, and which of those not known to be whole are.
 pub(crate) struct CopyAudit {
     pub(crate) lacking: Vec<IncompleteCopy>,
-    /// Those that are, with how many extents each was looked at.
-    pub(crate) whole: Vec<(WantedCopy, u64)>,
+    /// Those that are, with what there was of each when it was looked at.
+    pub(crate) whole: Vec<(WantedCopy, CopySeen)>,
 }
 
 /// Looks at the extents of wanted copies that are not known to be whole.
@@ -88,10 +88,10 @@ pub(crate) fn look(catalog: &Catalog) -> Result<CopyAudit, DirectorError> {
     let mut looked = CopyAudit { lacking: Vec::new(), whole: Vec::new() };
     for wanted in catalog.lacking_copies()? {
         let Some(object) = catalog.object(wanted.object)? else { continue };
-        let extents = catalog.extents_of_copy(object.id, wanted.copy)?;
+        let seen = catalog.copy_seen(object.id, wanted.copy)?;
         let ranges = lacks(catalog, &object, wanted.copy)?;
         if wanted.state == CopyState::Ended && ranges.is_empty() {
-            looked.whole.push((wanted, extents));
+            looked.whole.push((wanted, seen));
         } else {
             looked.lacking.push(IncompleteCopy { object, wanted, ranges });
         }
@@ -167,7 +167,7 @@ impl Site {
         let mut catalog = locked(&self.catalog);
         let looked = look(&catalog)?;
         if !looked.whole.is_empty() {
-            let whole = looked.whole.iter().map(|(wanted, extents)| (wanted.object, wanted.copy, *extents));
+            let whole = looked.whole.iter().map(|(wanted, seen)| (wanted.object, wanted.copy, *seen));
             let whole: Vec<_> = whole.collect();
             catalog.copies_are_whole(&whole)?;
         }
@@ -308,12 +308,12 @@ impl Site {
         for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
             let (object, copy) = (lack.object.id, lack.wanted.copy);
             let mut catalog = locked(&self.catalog);
-            let lacks = lacks(&catalog, &lack.object, copy);
-            if let (Ok(extents), true) =
-                (catalog.extents_of_copy(object, copy), lacks.is_ok_and(|lacks| lacks.is_empty()))
+            // In this order: what another process finds meanwhile is looked at next time, and so is the copy should this
+            // fail.
+            if let Ok(seen) = catalog.copy_seen(object, copy)
+                && lacks(&catalog, &lack.object, copy).is_ok_and(|lacks| lacks.is_empty())
             {
-                // Should that fail, the copy is looked at again next time.
-                let _ = catalog.copies_are_whole(&[(object, copy, extents)]);
+                let _ = catalog.copies_are_whole(&[(object, copy, seen)]);
             }
         }
         ended

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Promise, Recorded, Volume};
+use capstan_catalog::{
+    Catalog, CatalogError, CopySeen, CopyState, ObjectFilter, ObjectStatus, Promise, Recorded, Volume,
+};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
 
 use crate::tape::{Random, Tape, Written, catalog, catalog_in, object, object_id, part, part_of};
@@ -117,8 +119,8 @@ fn look_at_copies(catalog: &mut Catalog) {
         let parts: u64 = catalog.parts(lacking.object).unwrap().iter().map(|part| part.valid_len).sum();
         let extents = catalog.extents(lacking.object, Some(lacking.copy)).unwrap();
         if extents.iter().map(|extent| extent.record.plain_len).sum::<u64>() == parts {
-            let looked_at = (lacking.object, lacking.copy, extents.len() as u64);
-            catalog.copies_are_whole(&[looked_at]).unwrap();
+            let seen = CopySeen { extents: extents.len() as u64, damages: 0 };
+            catalog.copies_are_whole(&[(lacking.object, lacking.copy, seen)]).unwrap();
         }
     }
 }

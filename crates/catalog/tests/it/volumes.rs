@@ -1,8 +1,8 @@
 //! Volumes and pools, their lives, and what is refused.
 
 use capstan_catalog::{
-    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, JobStart, KeyRef, LostCopy, MediumKind, Pool, Promise,
-    ScratchFeed, Volume, VolumeState,
+    Catalog, CatalogError, CopySeen, CopyState, DamagedBlocks, JobEnd, JobOutcome, JobStart, KeyRef, LostCopy,
+    MediumKind, Pool, Promise, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectId, ObjectRecord, ObjectState, PartRecord, Volser,
@@ -122,8 +122,8 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     let states = |catalog: &Catalog| -> Vec<_> {
         catalog.wanted_copies(id).unwrap().iter().map(|copy| (copy.copy, copy.state)).collect()
     };
-    let counted = [1, 2, 3].map(|copy| (id, copy, catalog.extents_of_copy(id, copy).unwrap()));
-    let before = counted.map(|(id, copy, extents)| (id, copy, extents + 1));
+    let counted = [1, 2, 3].map(|copy| (id, copy, catalog.copy_seen(id, copy).unwrap()));
+    let before = counted.map(|(id, copy, seen)| (id, copy, CopySeen { extents: seen.extents + 1, ..seen }));
     catalog.copies_are_whole(&before).unwrap();
     assert_eq!(catalog.lacking_copies().unwrap().len(), 3, "they are not what was looked at");
     catalog.copies_are_whole(&counted).unwrap();
@@ -142,6 +142,30 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     assert_eq!(states(&catalog), [(1, CopyState::Open), (3, CopyState::Open)], "given up by its last volume");
     erase(&mut catalog, &first);
     assert_eq!(states(&catalog), [], "there is nothing left that copy 3 could be made from");
+}
+
+/// Another process recorded damage while copies were looked at. The copy was kept as whole all the same, and stayed so:
+/// the same damage found again is nothing new.
+#[test]
+fn a_copy_is_not_whole_over_damage_that_was_found_while_it_was_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tape = Tape::new("A00001", 11);
+    let mut catalog = catalog(dir.path(), &[&tape]);
+    let id = object_id(1);
+    catalog.promise_copies(&[(id, 1, "main")]).unwrap();
+    let record = object(id, None, ObjectState::Complete);
+    tape.write(part(&record, &[file("a", 0, 0)])).record(&mut catalog).unwrap();
+    let seen = catalog.copy_seen(id, 1).unwrap();
+    let first_lbn = catalog.extents_on(&tape.volser).unwrap()[0].record.first_lbn;
+    let bad = DamagedBlocks { first_lbn, blocks: 1, reason: "unreadable".to_owned() };
+    assert_eq!(catalog.record_damage(&tape.volser, VolumeId(11), &[bad], "verify", 100).unwrap(), 1);
+    catalog.copies_are_whole(&[(id, 1, seen)]).unwrap();
+    assert_eq!(catalog.wanted_copies(id).unwrap()[0].state, CopyState::Ended);
+    assert_eq!(catalog.lacking_copies().unwrap().len(), 1, "it is looked at again");
+    // Whoever knows of the damage may have found those blocks elsewhere.
+    let seen = catalog.copy_seen(id, 1).unwrap();
+    catalog.copies_are_whole(&[(id, 1, seen)]).unwrap();
+    assert_eq!(catalog.wanted_copies(id).unwrap()[0].state, CopyState::Whole);
 }
 
 #[test]
