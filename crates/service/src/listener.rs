@@ -13,9 +13,9 @@
 //! arriving (no TLS yet), idle, busy. When all permits are held, the connection that has been arriving longest gives
 //! way, then the one that has been idle longest; busy ones never do. A connection is busy once a request is there as a
 //! whole (a body of more than 64 KiB is not waited for). So whoever opens connections by the thousand, or sends half of
-//! a request on each, displaces himself, and whoever asks is served. A request's head must be complete so many seconds after its first
-//! byte, however they trickle in, and its body and answer in so many more; a peer that does not read is dropped, too. A
-//! connection that waits for its first byte of TLS costs its socket and a small task.
+//! a request on each, displaces himself, and whoever asks is served. A request's head must be complete so many seconds
+//! after its first byte, however they trickle in, and its body and answer in so many more; a peer that does not read is
+//! dropped, too. A connection that waits for its first byte of TLS costs its socket and a small task.
 //!
 //! **Order of locks:** the limiter's only, never held across a wait.
 

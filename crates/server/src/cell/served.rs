@@ -370,8 +370,8 @@ impl Shared {
     }
 }
 
-/// Looks who is let in, notes who was seen, stops tasks that are given up, and renews the server's certificate, until the
-/// end begins.
+/// Looks who is let in, notes who was seen, stops tasks that are given up, and renews the server's certificate, until
+/// the end begins.
 async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: Shutdown) {
     let mut trouble = String::new();
     loop {

@@ -1,7 +1,7 @@
 //! Tasks: what users have the server do with cartridges. A robot takes minutes, so whoever asked hears of it in
 //! questions that stay open for half a minute each; the task goes on whether somebody asks or not. One that waits for a
-//! drive or a person can be stopped, and is stopped once nobody has asked about it for [`GIVEN_UP_AFTER`]: it may hold a
-//! drive.
+//! drive or a person can be stopped, and is stopped once nobody has asked about it for [`GIVEN_UP_AFTER`]: it may hold
+//! a drive.
 //!
 //! A task is gone with the server. What it had reserved is free then, and the audit log has its beginning alone.
 
@@ -169,7 +169,7 @@ impl Tasks {
         });
     }
 
-    /// Has all tasks stop, as soon as they wait for something, that say nothing new and that nobody asks about any more.
+    /// Has all tasks stop, as soon as they wait for something, that say nothing new and that nobody asks about.
     pub(super) fn stop_given_up(&self, now: Instant) {
         let is_given_up = |task: &Task| now.saturating_duration_since(*locked(&task.heard)) > GIVEN_UP_AFTER;
         locked(&self.0).all.values().filter(|task| is_given_up(task)).for_each(|task| {

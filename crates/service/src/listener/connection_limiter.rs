@@ -121,8 +121,8 @@ impl Permit {
         held.order.insert((state, since), self.id);
     }
 
-    /// Says whose connection it is, or of which address. If the peer has so many connections already, the one that has been idle longest is
-    /// evicted; if all of them are busy, this one must be closed.
+    /// Says whose connection it is, or of which address. If the peer has so many connections already, the one that has
+    /// been idle longest is evicted; if all of them are busy, this one must be closed.
     pub(super) fn assign_to(&self, peer: &str, peer_connections_max: usize) -> bool {
         let mut held = self.limiter.held();
         if !held.permits.contains_key(&self.id) {

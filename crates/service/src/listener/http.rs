@@ -85,7 +85,7 @@ pub async fn serve_enrolment(
             let Ok(binding) = ChannelBinding::of(established.stream.get_ref().1) else { return };
             let place = place(established.from.ip()).to_string();
             if !established.permit.assign_to(&place, limits.peer_connections_max) {
-                debug!(from = %established.from, "dropped: this address has its share of connections, and all are busy");
+                debug!(from = %established.from, "dropped: this address has its share, all of it busy");
                 return;
             }
             serve_connection(established, Client::Stranger(binding), routes, limits, shutdown).await;
