@@ -308,8 +308,8 @@ impl Site {
         for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
             let (object, copy) = (lack.object.id, lack.wanted.copy);
             let mut catalog = locked(&self.catalog);
-            // In this order: what another process finds meanwhile is looked at next time, and so is the copy should this
-            // fail.
+            // In this order: damage that another process finds meanwhile is not passed over. Should this fail, the copy
+            // is looked at again next time.
             if let Ok(seen) = catalog.copy_seen(object, copy)
                 && lacks(&catalog, &lack.object, copy).is_ok_and(|lacks| lacks.is_empty())
             {
