@@ -35,7 +35,7 @@ pub(crate) use to_the_end::{NOT_ALL, UpToTheEnd};
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;
-/// Most damages that are kept with their places; beyond that they are counted.
+/// Most damages that are kept with their places; beyond that they are counted, and [`ReadReport::keep_lost`] chooses.
 const DAMAGES_MAX: usize = 10_000;
 
 /// What a read asks of whoever decides, and what it reports. All of it is data, as in [`crate::CopyHost`].
@@ -281,11 +281,22 @@ impl ReadReport {
         self.plain_bytes += part.plain_bytes;
         let room = |kept: &Vec<Damage>| DAMAGES_MAX.saturating_sub(kept.len());
         self.recovered.extend(part.recovered.into_iter().take(room(&self.recovered)));
-        self.lost.extend(part.lost.into_iter().take(room(&self.lost)));
+        part.lost.into_iter().for_each(|damage| self.keep_lost(damage));
         self.recovered_count += part.recovered_count;
         self.lost_count += part.lost_count;
         self.bad.extend(part.bad);
         self.out_of_reach.extend(part.out_of_reach);
+    }
+
+    /// Keeps a block that no copy gives, as long as there is room. The first of each volume that the medium is not at
+    /// fault for always has some: whoever has all of a volume read must not take it for read.
+    fn keep_lost(&mut self, damage: Damage) {
+        let says_it = |kept: &Damage| !kept.of_medium && kept.volser == damage.volser;
+        // The last ones first: those that are kept beyond the bound stand there.
+        let is_said = || damage.of_medium || self.lost.iter().rev().any(says_it);
+        if self.lost.len() < DAMAGES_MAX || !is_said() {
+            self.lost.push(damage);
+        }
     }
 }
 
@@ -639,9 +650,7 @@ impl Reading<'_, '_> {
             }
         }
         self.report.lost_count += 1;
-        if self.report.lost.len() < DAMAGES_MAX {
-            self.report.lost.push(damage);
-        }
+        self.report.keep_lost(damage);
         Piece::Gap((range, why.into()))
     }
 
@@ -692,4 +701,45 @@ fn read_piece(
     }
     let (plain_len, stored_len) = (header.plain_len as usize, header.stored_len as usize);
     Ok(Piece::Block { offset, plain_len, stored_len, compression: header.compression, buffer })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_format::ObjectId;
+
+    use super::*;
+
+    fn lost(volume: &str, lbn: u64, of_medium: bool) -> Damage {
+        let (volser, object) = (Volser::new(volume).unwrap(), ObjectId([1; 16]));
+        Damage { volser, lbn: Some(lbn), object, connection: 0, offset: 0, reason: String::new(), of_medium }
+    }
+
+    fn others(report: &ReadReport) -> Vec<(&str, Option<u64>)> {
+        let others = report.lost.iter().filter(|damage| !damage.of_medium);
+        others.map(|damage| (damage.volser.as_str(), damage.lbn)).collect()
+    }
+
+    /// A drive failed behind more bad blocks than are kept. A verification found only faults of the medium in the list,
+    /// took the whole volume for read, and took damage off the record that nobody had looked at.
+    #[test]
+    fn what_was_not_read_is_said_however_many_blocks_are_bad() {
+        let mut report = ReadReport::default();
+        let bad = DAMAGES_MAX as u64 + 5;
+        (0..bad).for_each(|lbn| report.keep_lost(lost("A00001", lbn, true)));
+        assert_eq!(report.lost.len(), DAMAGES_MAX);
+        for lbn in bad..bad + 5 {
+            report.keep_lost(lost("A00001", lbn, false));
+            report.keep_lost(lost("A00002", lbn, false));
+        }
+        assert_eq!(others(&report), [("A00001", Some(bad)), ("A00002", Some(bad))]);
+        assert_eq!(report.lost.len(), DAMAGES_MAX + 2, "the list keeps its bound");
+
+        // So it is with what several parts of a read met.
+        let mut whole = ReadReport::default();
+        (0..bad).for_each(|lbn| whole.keep_lost(lost("A00003", lbn, true)));
+        whole.add(report);
+        assert_eq!(others(&whole), [("A00001", Some(bad)), ("A00002", Some(bad))]);
+    }
 }
