@@ -171,6 +171,7 @@ impl Site {
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         let earlier = self.earlier_objects(request)?;
         if earlier.has_all(request) {
+            let _presence = self.presence_for(request, watch)?;
             self.seal_complete(&earlier.ids())?;
             self.look_after_copies(&[], watch)?;
             return Ok(BackupReport::of_earlier(self.report_earlier(&earlier)?));
@@ -191,9 +192,11 @@ impl Site {
             return Err(DirectorError::Interrupted);
         }
         self.seal_complete(&own)?;
+        // Before that of the claims ends: no rebuild can begin in between, or beside what is mended.
+        let presence = (request.target == Target::Pool).then(|| self.presence());
         drop(claims);
         passed_over.extend(mounter.take_passed_over());
-        if request.target == Target::Pool {
+        if let Some(Ok(_presence)) = presence {
             self.look_after_copies(&failed_copies, watch)?;
         }
         if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &sources)? {
@@ -228,11 +231,7 @@ impl Site {
             stream.check_name().map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
         }
         let to_pool = request.target == Target::Pool;
-        let presence = match to_pool {
-            true if request.waits_for_writer => Some(self.presence_waited_for(&watch.stop)?),
-            true => Some(self.presence()?),
-            false => None,
-        };
+        let presence = to_pool.then(|| self.presence_for(request, watch)).transpose()?;
         let sources = to_pool.then(|| self.claim_sources(request, &watch.stop)).transpose()?;
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
@@ -264,6 +263,11 @@ impl Site {
         let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
         joined.makes(jobs.iter().map(|job| job.record.object).collect(), Box::new(claims));
         Ok(Prepared { mounter, joined, jobs, missing, earlier, began })
+    }
+
+    /// Is present for a backup, which may wait for whoever has the state directory for itself.
+    fn presence_for(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<Presence, DirectorError> {
+        if request.waits_for_writer { self.presence_waited_for(&watch.stop) } else { self.presence() }
     }
 
     /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a
@@ -384,7 +388,7 @@ impl Site {
     }
 
     /// Mends what copies lack, of this run and of earlier ones, where drives are free for it. This run's objects are
-    /// whole whether or not those can be mended now: what could not be was said.
+    /// whole whether or not those can be mended now: what could not be was said. For whoever is present already.
     fn look_after_copies(&self, failed: &[(u8, String)], watch: &BackupWatch) -> Result<(), DirectorError> {
         if !failed.is_empty() || watch.stop.load(Ordering::Relaxed) {
             return self.look_at_copies().map(drop);

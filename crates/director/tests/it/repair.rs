@@ -1,10 +1,10 @@
 //! What an object was promised is kept: copies that were never begun, ended early, or lost a volume.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{CopyState, Promise};
-use capstan_director::{DirectorError, Level, Loss, Shortfall, VerifiedCopy};
+use capstan_director::{DirectorError, Event, Level, Loss, Shortfall, VerifiedCopy};
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::RestoreWatch;
 
@@ -211,4 +211,35 @@ fn a_lost_list_of_files_fails_no_backup_of_another_source() {
     bench.backup(&other).unwrap();
     assert!(!bench.notices.lock().unwrap().iter().any(is_told), "{:?}", bench.notices);
     bench.assert_restores(&lost, "out");
+}
+
+/// A backup let go of its presence before it mended copies: a rebuild could put another catalog in place meanwhile, and
+/// what the repair wrote was recorded in the one that was moved aside.
+#[test]
+fn a_backup_that_mends_copies_is_present_until_they_are_mended() {
+    let bench = without_second_volume();
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    assert_eq!(bench.backup(&request).unwrap().failed_copies.len(), 1);
+    let object = bench.objects().remove(0);
+    let twin = volser("B00001");
+    bench.site().label(&twin, Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
+    let mut other = bench.request(Level::Full);
+    other.sources = vec![bench.path("other")];
+    fs::create_dir(bench.path("other")).unwrap();
+
+    // Whether somebody could have had the state directory alone each time that the volume of the second copy was
+    // mounted.
+    let (lock, free) = (bench.path("state/writer.lock"), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&free);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Mounted { volser, .. } if *volser == twin) {
+            seen.lock().unwrap().push(fs::File::open(&lock).unwrap().try_lock().is_ok());
+        }
+    })));
+    bench.backup(&other).unwrap();
+    bench.set_hook(None);
+    assert_twins_are_whole(&bench, object.id);
+    let free = free.lock().unwrap();
+    assert!(!free.is_empty() && !free.contains(&true), "{free:?}");
 }
