@@ -343,8 +343,8 @@ impl Catalog {
         self.db.query(&query, params![limit], done)
     }
 
-    /// Of each policy for each client, and of each way to end, the last run, the latest first; restores are no runs of a
-    /// policy. Numbers count, and not times: a clock may have been ahead.
+    /// Of each policy for each client, and of each way to end, the last run, the latest first; restores are no runs of
+    /// a policy. Numbers count, and not times: a clock may have been ahead.
     ///
     /// # Errors
     /// The database cannot be read.

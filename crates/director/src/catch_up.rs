@@ -172,8 +172,8 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     let _hold = volume.hold.take();
     mounter.dismount(volume)?;
     let (is_full, is_torn) = looked?;
-    // All that it holds is known, so nothing keeps it from being freed later. Until it is written over, whoever looks at
-    // an incomplete end again must know that nothing of it was reported.
+    // All that it holds is known, so nothing keeps it from being freed later. Until it is written over, whoever looks
+    // at an incomplete end again must know that nothing of it was reported.
     if !is_torn {
         locked(&mounter.catalog).volume_closed(life)?;
     }

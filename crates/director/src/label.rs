@@ -89,9 +89,9 @@ pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &V
 /// Why a volume is not written over whose label is of another life than the catalog knows; none where nothing is lost
 /// by that.
 ///
-/// The catalog is told of a new life before the medium is. So a labelling that is killed leaves the label of a life that
-/// the catalog has given up, which has fewer lives before it and was begun earlier, and in the new life nothing was
-/// written yet. Any other label is none of this catalog's.
+/// The catalog is told of a new life before the medium is. So a labelling that is killed leaves the label of a life
+/// that the catalog has given up, which has fewer lives before it and was begun earlier, and in the new life nothing
+/// was written yet. Any other label is none of this catalog's.
 pub(crate) fn why_not_given_up(
     volume: &InDrive,
     known: &Volume,

@@ -20,8 +20,8 @@ pub struct IndexReport {
     pub entries: u64,
     /// Paths that it had by the record, if that is known.
     pub entries_before: Option<u64>,
-    /// Catalog parts that it was made from; none if the list that there is can be read, and was kept because no copy was
-    /// read in full.
+    /// Catalog parts that it was made from; none if the list that there is can be read, and was kept because no copy
+    /// was read in full.
     pub parts: u64,
     /// What could not be read, and why. Another copy may have stood in for it.
     pub problems: Vec<(Volser, String)>,
@@ -36,8 +36,8 @@ impl IndexReport {
 
 impl Site {
     /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all.
-    /// Of each volume no more is read than the catalog parts of sessions that wrote the object. An index that can be read
-    /// stays where no copy is read in full: a part of a list takes the place of no whole one.
+    /// Of each volume no more is read than the catalog parts of sessions that wrote the object. An index that can be
+    /// read stays where no copy is read in full: a part of a list takes the place of no whole one.
     ///
     /// # Errors
     /// [`DirectorError::InUse`] if a job is at the object; [`DirectorError::IndexOutOfReach`] if no volume that is here
