@@ -424,13 +424,14 @@ fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
     let tern = bench.joined(&cell, "tern");
     let passphrase = bench.enrol("plover");
     assert!(ServerQuestions::new(&tern.state).unwrap().objects().is_ok());
+    let members = cell.members_address().to_string();
     drop(cell);
     let settings = bench.dir.path().join("state/capstan.toml");
     let before = std::fs::read_to_string(&settings).unwrap();
     let named = |to: &str| before.replacen("client = \"\"", &format!("client = \"{to}\""), 1);
     let rename = |to: &str| std::fs::write(&settings, named(to)).unwrap();
     rename("plover");
-    let cell = bench.serve();
+    let cell = bench.serve_at(&members, "127.0.0.1:0").unwrap();
     let plover = Machine::new();
     let refused = plover.join(&cell, "plover", &passphrase).map(drop).unwrap_err().to_string();
     assert!(
@@ -440,7 +441,7 @@ fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
     drop(cell);
     assert_eq!(client_of_servers_name(&bench.site()).unwrap(), None, "it has not joined");
     rename("tern");
-    let cell = bench.serve();
+    let cell = bench.serve_at(&members, "127.0.0.1:0").unwrap();
     let line = client_of_servers_name(&bench.site()).unwrap().unwrap();
     assert!(line.starts_with("client tern has the name of the server's own machine: "), "{line}");
     let said = bench.said.lock().unwrap();
