@@ -150,7 +150,7 @@ fn a_volume_that_repair_wrote_says_how_long_the_streams_are() {
     assert_eq!(site.catalog().object(object.id).unwrap().unwrap().status, ObjectStatus::Complete);
     assert_eq!(site.catalog().parts(object.id).unwrap(), before);
     let lacking: Vec<_> = site.catalog().lacking_copies().unwrap().iter().map(|wanted| wanted.copy).collect();
-    assert_eq!(lacking, [1], "it knows that more is missing");
+    assert_eq!(lacking, [1, 2], "it knows that more is missing");
 }
 
 /// A block that is gone took all of a file with it, however large it was.
