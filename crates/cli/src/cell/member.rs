@@ -44,14 +44,14 @@ pub(super) fn tell_enrolment(cli: &Globals, kind: PeerKind, opened: &MemberEnrol
         return Ok(ExitCode::SUCCESS);
     }
     let (name, until) = (opened.member.name(), units::time(opened.expires_ns));
-    let place = if kind == PeerKind::User { "where the user works" } else { "at the machine" };
+    let place = match kind {
+        PeerKind::User => "where the user works".to_owned(),
+        _ => format!("at the machine (for the service of the package, add --state /var/lib/capstan-{kind})"),
+    };
     println!("{name} can join once, until {until}, with this passphrase, which is shown only here:");
     println!("  {}", opened.passphrase);
     println!("Type this {place}:");
     println!("  {}", opened.command);
-    if kind != PeerKind::User {
-        println!("For the service of the package, add: --state /var/lib/capstan-{kind}");
-    }
     if opened.address.is_none() && !cli.quiet {
         eprintln!(
             "capstan: no server listens, and capstan.toml does not say where one would: `capstan server run --listen \
