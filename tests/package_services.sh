@@ -120,6 +120,8 @@ comes_back() {
     inside rm -rf /srv/back && inside capstan restore --quiet "$1" --to /srv/back && inside cmp "$1/ada" "/srv/back$1/ada"
 }
 check 'and comes back' comes_back /srv/letters
+# A run that meets a mover that is being started is tried again ten minutes later.
+check 'the mover is reached again' until_so inside capstan library inventory --library west
 inside capstan queue add maps
 check 'another one goes to the mover' until_so ended maps 2
 check 'and comes back' comes_back /srv/maps
