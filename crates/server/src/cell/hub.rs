@@ -239,7 +239,9 @@ impl Hub {
         if is_of_now {
             mailbox.orders.retain(|numbered| numbered.number > query.after);
         }
-        Question { hub: self.clone(), peer: peer.clone(), wakes: Arc::clone(&mailbox.wakes), is_answered: false }
+        let is_of_another_server = query.epoch.is_some() && !is_of_now;
+        let (hub, peer, wakes) = (self.clone(), peer.clone(), Arc::clone(&mailbox.wakes));
+        Question { hub, peer, wakes, is_of_another_server, is_answered: false }
     }
 
     /// Has the questions of a peer look whether it is still let in.
@@ -272,6 +274,7 @@ pub(super) struct Question {
     hub: Hub,
     peer: PeerId,
     wakes: Arc<Notify>,
+    is_of_another_server: bool,
     is_answered: bool,
 }
 
@@ -286,6 +289,12 @@ impl Question {
         let mailboxes = self.hub.mailboxes();
         let orders = mailboxes.get(&self.peer).map(|mailbox| mailbox.orders.iter().cloned().collect());
         OrdersAnswer { epoch: self.hub.epoch(), orders: orders.unwrap_or_default() }
+    }
+
+    /// Whether it was meant for a server before this one. The peer said its hello to that one, and says it again once
+    /// it hears which server this is; until then it is not connected.
+    pub(super) fn is_of_another_server(&self) -> bool {
+        self.is_of_another_server
     }
 
     /// The answer is on its way.
@@ -371,6 +380,20 @@ mod tests {
         let _question = hub.ask(&heron, "192.0.2.1:40000".parse().unwrap(), &OrdersQuery::default());
         hub.turn_away(&heron);
         assert_eq!(hub.mover_data("heron"), None, "it was revoked");
+    }
+
+    /// A mover came back to a server that had started anew, over a connection that never seemed to break. For half a
+    /// minute it passed for connected, and each run failed for want of its address.
+    #[test]
+    fn a_peer_that_asks_the_server_before_this_one_is_not_there_yet() {
+        let (hub, tern): (_, PeerId) = (Hub::new().unwrap(), "client/tern".parse().unwrap());
+        let from = "192.0.2.1:1".parse().unwrap();
+        let ask = |epoch: Option<String>| hub.ask(&tern, from, &OrdersQuery { epoch, after: 0 });
+        assert!(!ask(Some(hub.epoch())).is_of_another_server() && !ask(None).is_of_another_server());
+        let question = ask(Some("before".to_owned()));
+        assert!(question.is_of_another_server());
+        drop(question);
+        assert!(!hub.is_connected("tern"));
     }
 
     /// A virtual machine was copied with its client, and the server took both for one.

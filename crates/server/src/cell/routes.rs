@@ -209,6 +209,9 @@ async fn orders(
 ) -> Result<Json<OrdersAnswer>, Refusal> {
     service.known.saw(peer.serial, service.site.now_ns(), from);
     let question = service.hub.ask(&peer.id, from, &query);
+    if question.is_of_another_server() {
+        return Ok(Json(question.answer()));
+    }
     let until = Instant::now() + ORDERS_WAIT;
     let mut shutdown = service.shutdown.clone();
     loop {
