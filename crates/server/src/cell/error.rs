@@ -108,7 +108,10 @@ pub enum CellError {
     #[error("there is no {kind} {name}: `capstan {kind} list` lists them", kind = .0.kind, name = .0.name)]
     UnknownMember(PeerId),
     /// Operator: there is nothing left to revoke.
-    #[error("{kind} {name} has no certificate that could be revoked: it was revoked or has ended", kind = .0.kind, name = .0.name)]
+    #[error(
+        "{kind} {name} has no certificate that could be revoked: it was revoked or has ended",
+        kind = .0.kind, name = .0.name
+    )]
     NothingToRevoke(PeerId),
     /// Operator: the name of a user that nobody has.
     #[error("there is no user {name} of this cell: `capstan user list` lists them")]
