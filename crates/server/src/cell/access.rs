@@ -97,7 +97,7 @@ impl AccessRule<Arc<CellService>> for CellAccess {
         let act = match (self, peer.id.kind) {
             // What bears its name is the server's own.
             (Self::Client, PeerKind::Client) if peer.id.name.as_str() == service.site.client() => {
-                return other("clients with a name of their own: this is the server's machine's");
+                return other("clients that do not bear the name of the server's own machine");
             }
             (Self::Member | Self::Machine, PeerKind::Client | PeerKind::Mover)
             | (Self::Member, PeerKind::User)

@@ -92,7 +92,8 @@ pub fn client_of_servers_name(site: &Site) -> Result<Option<String>, CellError> 
     Ok(is_there.then(|| {
         format!(
             "client {name} has the name of the server's own machine: its runs read the disk of the server instead, it is \
-             shown no backups, and restorers of it get the server's. If the server had another name before, write that as `client` into its capstan.toml, and start it again. If \
+             shown no backups, and restorers of it get the server's. If the server had another name before, write that \
+             as `client` into its capstan.toml, and start it again. If \
              not, run `capstan client revoke {name}`, enrol the client under another name, and change its policies"
         )
     }))

@@ -450,7 +450,7 @@ fn a_client_that_has_the_name_of_the_servers_machine_is_named() {
     drop(said);
     // What bears its name is the server's own from now on.
     let refused = ServerQuestions::new(&tern.state).unwrap().objects().map(drop).unwrap_err().to_string();
-    assert!(refused.contains("clients with a name of their own"), "{refused}");
+    assert!(refused.contains("clients that do not bear the name of the server's own machine"), "{refused}");
     revoke_member(&bench.site(), &client_id("tern")).unwrap();
     assert_eq!(client_of_servers_name(&bench.site()).unwrap(), None);
     // The enrolment was not used up.
