@@ -193,11 +193,11 @@ class Cell:
         return filter(None, [self.server, *(member.service for member in self.members())])
 
     def look_after(self):
-        """Nobody may have ended without being told to; but for members whose clock, or the server's, was wrong: they
-        are started again."""
+        """Nobody may have ended without being told to; but for members whose own clock was wrong: they are started
+        again."""
         for member in self.members():
-            clocks = [host.machine for host in (self, member) if host.machine]
-            if any(clock.was_wrong for clock in clocks) and member.service and member.service.process.poll() == 1:
+            was_wrong = member.machine and member.machine.was_wrong
+            if was_wrong and member.service and member.service.process.poll() == 1:
                 member.service.wait()
                 if "compare the clock" in member.service.said:
                     member.start()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capstan_keys::api::{ENROLMENT_NOT_PROVED, PeerId, Problem};
-use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, PeerCertificate, Silence};
+use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, Silence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,48 +16,31 @@ const PATIENCE: Duration = Duration::from_secs(ORDERS_WAIT_SECONDS + 10);
 /// The kinds of answers to a certificate that was revoked, and to one that has ended by the server's clock.
 const REVOKED: &str = "revoked";
 const TURNED_AWAY: &str = "turned-away";
+/// What to do about the latter. Whose own clock says that its certificate holds, waits: one of both clocks is wrong.
+const ENDED_THERE: &str = "by the server's clock, the certificate of this machine has ended: compare the clock of this \
+                           machine with the server's. If both are right, enrol and join again with --replace";
 
 /// The server at one address.
 pub(crate) struct ServerLink {
     client: NodeClient,
     address: String,
-    certificate: PeerCertificate,
+    peer: PeerId,
 }
 
 impl ServerLink {
     /// Nothing is asked yet.
     pub(crate) fn new(identity: &Identity, address: &str) -> Result<Self, ClientError> {
         let client = NodeClient::new(identity, address, PATIENCE).map_err(|error| ClientError::Tls(Box::new(error)))?;
-        Ok(Self { client, address: address.to_owned(), certificate: identity.certificate().clone() })
+        Ok(Self { client, address: address.to_owned(), peer: identity.certificate().peer.clone() })
     }
 
     pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
-        self.client.get(path).map_err(|error| self.explained(error))
+        self.client.get(path).map_err(|error| explained(error, &self.address, &self.peer))
     }
 
     pub(crate) fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
-        self.client.post(path, question).map_err(|error| self.explained(error))
+        self.client.post(path, question).map_err(|error| explained(error, &self.address, &self.peer))
     }
-
-    fn explained(&self, error: ClusterError) -> ClientError {
-        if is_turned_away(&error) {
-            return ClientError::ended(&self.certificate);
-        }
-        explained(error, &self.address, &self.certificate.peer)
-    }
-}
-
-/// Whether the server says that a certificate has ended by its clock.
-fn is_turned_away(error: &ClusterError) -> bool {
-    let problem = match error {
-        ClusterError::Refused(problem) => problem,
-        ClusterError::Unanswered(gone) => match &gone.silence {
-            Silence::Unready(problem) | Silence::Failed(problem) => problem,
-            _ => return false,
-        },
-        _ => return false,
-    };
-    problem.is(TURNED_AWAY)
 }
 
 /// What the failure of a request means for this client or mover, and what to do.
@@ -108,8 +91,7 @@ fn broken(why: &str) -> String {
     }
     // An alert is what the server says of the certificate here.
     let advice = if lower.contains("fatal alert") && lower.contains("expired") {
-        "by the server's clock, the certificate of this machine has ended: compare the clock of this machine with the \
-         server's. If both are right, enrol and join again with --replace"
+        ENDED_THERE
     } else if lower.contains("not valid yet") || lower.contains("expired") || lower.contains("notvalidyet") {
         "a certificate does not hold at this time: compare the clock of this machine with the server's"
     } else if lower.contains("unknownissuer") || lower.contains("unknownca") || lower.contains("decrypterror") {
@@ -125,6 +107,10 @@ fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
     match problem.status {
         _ if problem.is(REVOKED) => ClientError::Revoked { peer },
         _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { peer },
+        _ if problem.is(TURNED_AWAY) => {
+            let (address, reason) = (address.to_owned(), ENDED_THERE.to_owned());
+            ClientError::Away { address, reason, may_have_arrived: false }
+        }
         500.. => {
             let reason = format!("it cannot serve now: {problem}");
             ClientError::Away { address: address.to_owned(), reason, may_have_arrived: true }
@@ -135,7 +121,21 @@ fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
     use super::*;
+
+    /// A server whose clock was a year ahead for a moment ended every client and mover for good.
+    #[test]
+    fn a_certificate_that_has_ended_by_the_clock_there_is_waited_with() {
+        let silence = Silence::Unready(Box::new(Problem::new(403, TURNED_AWAY, "This peer is not let in", "Enrol.")));
+        let gone = Gone { name: None, address: "cell".to_owned(), silence };
+        let peer = "client/web1".parse().unwrap();
+        for error in [ClusterError::AllGone(vec![gone.clone()]), ClusterError::Unanswered(Box::new(gone))] {
+            let told = explained(error, "cell", &peer);
+            assert!(matches!(told, ClientError::Away { .. }) && told.to_string().contains(ENDED_THERE), "{told:?}");
+        }
+    }
 
     #[test]
     fn a_connection_that_broke_is_told_by_what_is_to_be_done() {
