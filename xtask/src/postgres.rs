@@ -15,6 +15,8 @@ use tempfile::TempDir;
 const VERSIONS: &str = "/usr/lib/postgresql";
 /// Who runs it where the tests run as root, which it refuses to run as.
 const USER: &str = "postgres";
+/// The certificate of the authority that signed the server's.
+const AUTHORITY: &str = "authority.crt";
 const START_MAX: Duration = Duration::from_secs(60);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 
@@ -31,7 +33,7 @@ pub(crate) enum Durability {
 pub(crate) struct Server {
     process: Child,
     port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -50,6 +52,7 @@ impl Server {
             .output()
             .context("start initdb")?;
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        certify(folder.path())?;
         // Free a moment ago; another program may be faster, and the server says so.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = fs::File::create(folder.path().join("log"))?;
@@ -59,13 +62,14 @@ impl Server {
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k"])
             .arg(folder.path())
             .args(["-c", if durability == Durability::Full { "fsync=on" } else { "fsync=off" }])
-            .args(["-c", "max_connections=200"])
+            .args(["-c", "max_connections=200", "-c", "ssl=on"])
+            .args(["-c", "ssl_cert_file=../server.crt", "-c", "ssl_key_file=../server.key"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
             .context("start postgres")?;
-        let mut server = Self { process, port, _folder: folder };
+        let mut server = Self { process, port, folder };
         server.wait_until_it_answers(&programs)?;
         Ok(Some(server))
     }
@@ -78,6 +82,16 @@ impl Server {
     /// Where another database of it is.
     pub(crate) fn url_of(&self, database: &str) -> String {
         format!("postgres://capstan@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The same over TLS, for whoever checks the certificate.
+    pub(crate) fn url_with_tls(&self) -> String {
+        let authority = self.folder.path().join(AUTHORITY);
+        format!(
+            "postgres://capstan@localhost:{}/postgres?sslmode=verify-full&sslrootcert={}",
+            self.port,
+            authority.display()
+        )
     }
 
     /// Where it listens.
@@ -133,6 +147,22 @@ fn as_user(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
     command
+}
+
+/// Makes an authority and a certificate for `localhost`, with the commands of docs/OPERATIONS.md.
+fn certify(folder: &Path) -> Result<()> {
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650"];
+    let authority = ["-keyout", "authority.key", "-out", AUTHORITY, "-subj", "/CN=databases of the tests"];
+    let server = ["-keyout", "server.key", "-out", "server.crt", "-subj", "/CN=localhost"];
+    let signed = ["-CA", AUTHORITY, "-CAkey", "authority.key", "-addext", "subjectAltName=DNS:localhost"];
+    let no_authority = ["-addext", "basicConstraints=critical,CA:FALSE"];
+    for rest in [authority.to_vec(), [&server[..], &signed, &no_authority].concat()] {
+        let mut made = as_user(Path::new("openssl"));
+        made.current_dir(folder).args(["req", "-x509"]).args(key).args(rest);
+        let made = made.output().context("start openssl")?;
+        ensure!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(())
 }
 
 fn id_of(user: &str) -> Result<u32> {

@@ -65,10 +65,9 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
         steps.say(b"SKIP PostgreSQL is not installed: no test of the catalog on it was run\n")?;
         steps.outcome.count.skipped += 1;
     }
-    let url = postgres.as_ref().map(Server::url);
-    let mut units = units::of_programs(&built.programs, url.as_deref())?;
+    let mut units = units::of_programs(&built.programs, postgres.as_ref())?;
     units.push(units::doc_tests(compiled_by_clippy(cargo(root))));
-    units.extend(units::end_to_end(root, &programs, url.as_deref())?);
+    units.extend(units::end_to_end(root, &programs, postgres.as_ref())?);
     units.retain(|unit| words.is_empty() || words.iter().any(|word| unit.name.contains(word)));
     let memory = units::memory();
     for unit in &mut units {

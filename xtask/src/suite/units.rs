@@ -11,10 +11,14 @@ use rustix::fs::{StatVfsMountFlags, XattrFlags};
 use tempfile::TempDir;
 
 use super::programs::{Program, by_module};
+use crate::postgres::Server;
 
 /// End-to-end tests that run once more with the catalog's tables in PostgreSQL.
 const ON_POSTGRES_TOO: &[&str] =
     &["cell_clients.py", "crash_sweep.py", "jobs_sweep.py", "roundtrip.sh", "server_sweep.py"];
+
+/// The one of them that reaches it as it would another machine.
+const ON_POSTGRES_WITH_TLS: &str = "roundtrip.sh";
 
 /// Integration tests of the director that do not: they are about volumes, keys, drives or networks, whatever the
 /// catalog stands on.
@@ -81,7 +85,7 @@ pub(super) struct Unit {
 
 /// The tests of programs that cargo built, and, where there is a server of PostgreSQL, those of the catalog, and of the
 /// director that stand on it, once more with the tables there.
-pub(super) fn of_programs(programs: &[Program], postgres: Option<&str>) -> Result<Vec<Unit>> {
+pub(super) fn of_programs(programs: &[Program], postgres: Option<&Server>) -> Result<Vec<Unit>> {
     let mut units = Vec::new();
     for program in programs {
         let tests = program.tests()?;
@@ -96,11 +100,12 @@ pub(super) fn of_programs(programs: &[Program], postgres: Option<&str>) -> Resul
                 ("director", "it") => !NOT_ON_POSTGRES.contains(&module),
                 _ => false,
             };
-            if let (Some(url), true) = (postgres, on_postgres) {
+            if let (Some(server), true) = (postgres, on_postgres) {
                 let on_tables: Vec<_> = tests.iter().copied().filter(|test| !is_of_files(test)).collect();
                 let mut unit = tests_of(program, module, &on_tables);
                 unit.name += " on PostgreSQL";
-                unit.command.arg("--include-ignored").env("CAPSTAN_POSTGRES", url);
+                unit.command.arg("--include-ignored").env("CAPSTAN_POSTGRES", server.url());
+                unit.command.env("CAPSTAN_POSTGRES_TLS", server.url_with_tls());
                 units.push(unit);
             }
         }
@@ -136,7 +141,7 @@ pub(super) fn doc_tests(mut cargo: Command) -> Unit {
 }
 
 /// The end-to-end tests, which find the programs in a folder; those of the catalog once more on PostgreSQL.
-pub(super) fn end_to_end(root: &Path, programs: &Path, postgres: Option<&str>) -> Result<Vec<Unit>> {
+pub(super) fn end_to_end(root: &Path, programs: &Path, postgres: Option<&Server>) -> Result<Vec<Unit>> {
     let mut units = vec![demo_of_cell(root, programs)];
     for script in executables(&root.join("tests"))? {
         let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -154,10 +159,11 @@ pub(super) fn end_to_end(root: &Path, programs: &Path, postgres: Option<&str>) -
             Unit { name: name.clone(), command, place, tests: None, in_memory }
         };
         units.push(unit());
-        if let (Some(url), true) = (postgres, ON_POSTGRES_TOO.contains(&name.as_str())) {
+        if let (Some(server), true) = (postgres, ON_POSTGRES_TOO.contains(&name.as_str())) {
             let mut unit = unit();
             unit.name += " on PostgreSQL";
             // What `capstan init` asks for where it is told nothing else.
+            let url = if name == ON_POSTGRES_WITH_TLS { server.url_with_tls() } else { server.url() };
             unit.command.env("CAPSTAN_DATABASE", url);
             units.push(unit);
         }

@@ -9,16 +9,13 @@
 
 use std::cell::{Cell as Flag, RefCell};
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use postgres::config::Host;
 use postgres::error::SqlState;
 use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, Config, NoTls, Statement};
+use postgres::{Client, Statement};
 
 use super::dialect::{COMMITS_KEPT, POSTGRES_TABLES, for_postgres, quoted, schema_for_postgres, take_turn};
 use super::place::{Place, without_password};
@@ -26,6 +23,10 @@ use super::value::{Cell, Kind};
 use super::{Durability, Row, Value};
 use crate::CatalogError;
 use crate::schema::{STEPS, steps_from};
+
+mod access;
+
+use access::{Access, tls_refusal};
 
 /// How long a server that was there is waited for, and a writer for another one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ const VERSION_MIN: i64 = 150_000;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct Postgres {
-    config: Config,
+    access: Access,
     place: Place,
     session: RefCell<Option<Session>>,
     /// How long it is waited for now.
@@ -79,7 +80,7 @@ struct Turn {
 impl Postgres {
     pub(super) fn open(place: Place) -> Result<Self, CatalogError> {
         let postgres = Self {
-            config: config_of(&place.url)?,
+            access: Access::to(&place.url)?,
             place,
             session: RefCell::new(None),
             patience: Flag::new(FIRST_PATIENCE),
@@ -178,7 +179,7 @@ impl Postgres {
     fn connect(&self) -> Result<Session, CatalogError> {
         let began = Instant::now();
         loop {
-            match Session::open(&self.config, &self.place.schema) {
+            match Session::open(&self.access, &self.place.schema) {
                 Ok(session) => {
                     self.patience.set(PATIENCE);
                     return Ok(session);
@@ -264,8 +265,8 @@ impl Postgres {
 }
 
 impl Session {
-    fn open(config: &Config, schema: &str) -> Result<Self, postgres::Error> {
-        let mut client = config.connect(NoTls)?;
+    fn open(access: &Access, schema: &str) -> Result<Self, postgres::Error> {
+        let mut client = access.connect()?;
         // What was recorded has been reported as protected, whatever the server's settings say of others.
         client.batch_execute(&format!(
             "SET search_path TO {}; SET synchronous_commit TO on; SET lock_timeout TO {}",
@@ -362,35 +363,12 @@ impl<'a> FromSql<'a> for Cell<'a> {
     }
 }
 
-/// The settings of a connection to a database: one on this machine, as what goes over it is not encrypted.
-fn config_of(url: &str) -> Result<Config, CatalogError> {
-    let refused = |reason: String| CatalogError::DatabaseRefused { database: without_password(url), reason };
-    let mut config = Config::from_str(url)
-        .map_err(|error| refused(format!("{}; an address is postgres://user@host:port/database", words(&error))))?;
-    let is_here = |host: &Host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()),
-    };
-    if let Some(Host::Tcp(far)) = config.get_hosts().iter().find(|host| !is_here(host)) {
-        let reason = format!(
-            "{far} is another machine, and connections are not encrypted yet: use a database on this machine, or reach that one \
-             through a tunnel that ends here"
-        );
-        return Err(refused(reason));
-    }
-    if config.get_hosts().is_empty() {
-        config.host("127.0.0.1");
-    }
-    config.application_name("capstan").connect_timeout(CONNECT_WAIT).tcp_user_timeout(PATIENCE);
-    Ok(config)
-}
-
 /// Makes a schema for one catalog, with nothing of it yet; its name.
 pub(super) fn create_schema(url: &str) -> Result<String, CatalogError> {
-    let config = config_of(url)?;
+    let access = Access::to(url)?;
     let schema = format!("capstan_{}", uuid::Uuid::new_v4().simple());
     let failed = |error| failed(url, &error);
-    let mut client = config.connect(NoTls).map_err(failed)?;
+    let mut client = access.connect().map_err(failed)?;
     let version = client.query_one("SELECT current_setting('server_version_num')::bigint", &[]).map_err(failed)?;
     if version.try_get::<_, i64>(0).map_err(failed)? < VERSION_MIN {
         let reason = "it is older than PostgreSQL 15".to_owned();
@@ -408,13 +386,14 @@ pub(super) fn create_schema(url: &str) -> Result<String, CatalogError> {
 /// Removes a catalog's schema and all that is in it.
 pub(super) fn drop_schema(place: &Place) -> Result<(), CatalogError> {
     let failed = |error| failed(&place.url, &error);
-    let mut client = config_of(&place.url)?.connect(NoTls).map_err(failed)?;
+    let mut client = Access::to(&place.url)?.connect().map_err(failed)?;
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS {} CASCADE", quoted(&place.schema))).map_err(failed)
 }
 
 /// Whether the connection is gone, or the server with it: not what was asked is wrong.
 fn is_lost(error: &postgres::Error) -> bool {
     match error.code() {
+        None if tls_refusal(&words(error)).is_some() => false,
         Some(code) => {
             let code = code.code();
             // Connection exceptions; shut down, crashed, starting; too many connections.
@@ -430,6 +409,11 @@ fn is_lost(error: &postgres::Error) -> bool {
 /// An error of PostgreSQL in the catalog's words.
 fn failed(url: &str, error: &postgres::Error) -> CatalogError {
     let database = without_password(url);
+    if matches!(error.code(), None | Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION))
+        && let Some(reason) = tls_refusal(&words(error))
+    {
+        return CatalogError::DatabaseRefused { database, reason };
+    }
     match error.code() {
         _ if is_lost(error) => CatalogError::Unreachable { database, source: words(error).into() },
         Some(&SqlState::DISK_FULL) => {

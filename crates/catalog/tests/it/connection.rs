@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -26,6 +27,7 @@ enum Cut {
 struct Proxy {
     port: u16,
     cut: Arc<Mutex<Option<Cut>>>,
+    commits: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -33,17 +35,25 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, cut) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Option<Cut>>>::default());
         let (server, shared) = (server.to_owned(), Arc::clone(&cut));
+        let commits = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&commits);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (server, cut) = (TcpStream::connect(&server).unwrap(), Arc::clone(&shared));
-                thread::spawn(move || pass_on(client.unwrap(), &server, &cut));
+                let counted = Arc::clone(&counted);
+                thread::spawn(move || pass_on(client.unwrap(), &server, &cut, &counted));
             }
         });
-        Self { port, cut }
+        Self { port, cut, commits }
     }
 
     fn cut(&self, cut: Cut) {
         *self.cut.lock().unwrap() = Some(cut);
+    }
+
+    /// How many commits it could read.
+    fn commits_seen(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
     }
 
     /// Whether it was cut since it was told to.
@@ -54,7 +64,7 @@ impl Proxy {
 
 /// Passes on what both say. The client sends one message after the other and waits for each, so what it sends at once
 /// is one message or a few.
-fn pass_on(mut client: TcpStream, server: &TcpStream, cut: &Mutex<Option<Cut>>) {
+fn pass_on(mut client: TcpStream, server: &TcpStream, cut: &Mutex<Option<Cut>>, commits: &AtomicUsize) {
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let answers_lost = Arc::new(Mutex::new(false));
     let lost = Arc::clone(&answers_lost);
@@ -73,6 +83,7 @@ fn pass_on(mut client: TcpStream, server: &TcpStream, cut: &Mutex<Option<Cut>>) 
     let mut buffer = [0; 65_536];
     while let Ok(len @ 1..) = client.read(&mut buffer) {
         let is_commit = buffer[..len].windows(7).any(|window| window == b"COMMIT\0");
+        commits.fetch_add(usize::from(is_commit), Ordering::SeqCst);
         let now = {
             let mut cut = cut.lock().unwrap();
             match *cut {
@@ -94,13 +105,20 @@ fn pass_on(mut client: TcpStream, server: &TcpStream, cut: &Mutex<Option<Cut>>) 
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// A catalog behind a proxy.
-fn behind_a_proxy(dir: &std::path::Path) -> (Proxy, Catalog) {
-    let url = std::env::var("CAPSTAN_POSTGRES").expect("CAPSTAN_POSTGRES names a server");
+/// A proxy before the server that a variable names, and its address.
+fn proxied(variable: &str) -> (Proxy, String) {
+    let url = std::env::var(variable).expect("CAPSTAN_POSTGRES and CAPSTAN_POSTGRES_TLS name a server");
     let (user, rest) = url.split_once('@').unwrap();
     let (server, database) = rest.split_once('/').unwrap();
-    let proxy = Proxy::before(server);
-    let url = format!("{user}@127.0.0.1:{}/{database}", proxy.port);
+    let (host, port) = server.split_once(':').unwrap();
+    let proxy = Proxy::before(&format!("127.0.0.1:{port}"));
+    let url = format!("{user}@{host}:{}/{database}", proxy.port);
+    (proxy, url)
+}
+
+/// A catalog behind a proxy.
+fn behind_a_proxy(dir: &std::path::Path) -> (Proxy, Catalog) {
+    let (proxy, url) = proxied("CAPSTAN_POSTGRES");
     let catalog = Catalog::create(dir, &Database::Postgres { url }).unwrap();
     (proxy, catalog)
 }
@@ -159,6 +177,46 @@ fn what_was_reserved_when_the_answer_was_lost_is_reserved_once() {
     }
 }
 
+#[test]
+#[ignore = "needs the server that CAPSTAN_POSTGRES names"]
+fn nobody_on_the_way_reads_what_goes_over_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let (proxy, mut catalog) = behind_a_proxy(&dir.path().join("plain"));
+    catalog.put_fact("a", "1").unwrap();
+    assert!(proxy.commits_seen() > 0, "the proxy sees what is in the clear");
+
+    let (proxy, url) = proxied("CAPSTAN_POSTGRES_TLS");
+    let database = Database::Postgres { url };
+    let mut catalog = Catalog::create(&dir.path().join("tls"), &database).unwrap();
+    catalog.put_fact("a", "1").unwrap();
+    proxy.cut(Cut::BeforeNext);
+    catalog.put_fact("a", "2").unwrap();
+    assert!(proxy.has_cut(), "it is made anew, with TLS");
+    assert_eq!(catalog.fact("a").unwrap().as_deref(), Some("2"));
+    assert_eq!(proxy.commits_seen(), 0);
+}
+
+#[test]
+#[ignore = "needs the server that CAPSTAN_POSTGRES names"]
+fn a_server_that_cannot_prove_who_it_is_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = std::env::var("CAPSTAN_POSTGRES_TLS").expect("CAPSTAN_POSTGRES_TLS names a server");
+    let refused = |url: &str| {
+        let database = Database::Postgres { url: url.to_owned() };
+        let refused = Catalog::create(dir.path(), &database).map(drop).unwrap_err();
+        assert!(matches!(refused, CatalogError::DatabaseRefused { .. }), "{refused:?}");
+        refused.to_string()
+    };
+    let other = refused(&url.replace("localhost", "127.0.0.1"));
+    assert!(other.contains("subjectAltName"), "{other}");
+    let (bare, _) = url.split_once("&sslrootcert=").unwrap();
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
+    std::fs::write(dir.path().join("other.crt"), own).unwrap();
+    let unknown = refused(&format!("{bare}&sslrootcert={}", dir.path().join("other.crt").display()));
+    assert!(unknown.contains("name the file of the authority"), "{unknown}");
+    assert!(!Catalog::exists(dir.path()), "nothing was made");
+}
+
 /// Checkpoints over a connection that is cut at random: each is recorded, and once.
 #[test]
 #[ignore = "needs the server that CAPSTAN_POSTGRES names"]
@@ -199,7 +257,11 @@ fn what_cannot_hold_a_catalog_says_why() {
         Catalog::create(dir.path(), &database).map(drop).unwrap_err()
     };
     let far = refused("postgres://me:s3cret@db.example.com/capstan");
-    assert!(far.to_string().contains("another machine") && !far.to_string().contains("s3cret"), "{far}");
+    assert!(!far.to_string().contains("s3cret"), "{far}");
+    let bare = refused("postgres://me@db.example.com/capstan?sslmode=disable");
+    assert!(bare.to_string().contains("nothing goes there without TLS"), "{bare}");
+    let nowhere = refused("postgres://me@127.0.0.1/capstan?sslmode=require&sslrootcert=/nowhere/authority.crt");
+    assert!(nowhere.to_string().contains("sslrootcert=/nowhere/authority.crt"), "{nowhere}");
     let nonsense = refused("postgres://me@127.0.0.1:port/capstan");
     assert!(nonsense.to_string().contains("postgres://user@host:port/database"), "{nonsense}");
     // A port that is not listened on, as it was free a moment ago.
