@@ -120,6 +120,14 @@ impl Db {
         Ok(self.query_first(sql, values, |_| Ok(()))?.is_some())
     }
 
+    /// Copies all tables, as they are at one moment, into a file that is not there yet; whether they can be copied so.
+    pub(crate) fn copy_tables(&self, file: &Path) -> Result<bool, CatalogError> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.copy_tables(file).map(|()| true),
+            Engine::Postgres(_) => Ok(false),
+        }
+    }
+
     /// Reads what was committed at one moment, until it is dropped.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, CatalogError> {
         match &self.engine {

@@ -138,7 +138,7 @@ pub enum CatalogError {
     UnknownObject(ObjectId),
     /// Caller: the object was expired; its index is gone.
     #[error(
-        "object {0} has expired: its data can be found again only by `capstan rebuild`, if the volume still holds it"
+        "object {0} has expired: `capstan expire --undo {0}` takes it back, unless its volumes were written anew since"
     )]
     Expired(ObjectId),
     /// Caller: an index is sealed only when its object is complete.

@@ -17,6 +17,8 @@ pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };
 pub(crate) use list::{Find, FindWhat, Ls, LsWhat, Objects, Show, Versions, VersionsWhat};
-pub(crate) use media::{Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes};
+pub(crate) use media::{
+    CatalogAction, CatalogOf, Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes,
+};
 pub(crate) use restore::{Cat, Overwrite, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Audit, Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Mover,
-    Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, User, Verify, Versions,
-    Volumes,
+    Audit, Backup, Cat, CatalogOf, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls,
+    Man, Mover, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, User,
+    Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -148,6 +148,9 @@ pub(crate) enum Command {
     /// Rebuild the catalog from the volumes alone
     #[command(after_help = "Examples:\n  capstan rebuild\n  capstan rebuild 7f3a90c1")]
     Rebuild(Rebuild),
+    /// Copy the catalog and what else no volume has, also while backups run
+    #[command(after_help = "Example:\n  capstan catalog copy /backup/capstan-state")]
+    Catalog(CatalogOf),
     /// Forget objects whose retention has ended, or the ones named
     #[command(
         after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire --policy nightly\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nexpire keeps the last object of each source that can be restored, unless --gone says that the source is gone. While the clock is in doubt, no object is forgotten because of its age."

@@ -199,5 +199,6 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Status(status) => list::status(globals, status),
         Command::History(history) => list::history(globals, history),
         Command::Clock(clock) => list::clock(globals, clock),
+        Command::Catalog(of) => work::catalog(globals, of),
     }
 }

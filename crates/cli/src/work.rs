@@ -1,6 +1,7 @@
 //! Commands that do work.
 
 mod backup;
+mod catalog;
 mod client_restore;
 mod expire;
 mod job;
@@ -17,6 +18,7 @@ mod repair;
 mod restore;
 
 pub(crate) use backup::init;
+pub(crate) use catalog::catalog;
 pub(crate) use client_restore::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
 pub(crate) use expire::expire;
 pub(crate) use job::{Served, backup, run_served};

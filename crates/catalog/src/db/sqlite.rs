@@ -1,6 +1,7 @@
 //! SQLite: one file beside the indexes.
 
 use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,12 @@ impl Sqlite {
     pub(super) fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<u64, CatalogError> {
         let mut statement = self.db.prepare_cached(sql).map_err(failed)?;
         Ok(statement.execute(params_from_iter(values)).map_err(failed)? as u64)
+    }
+
+    pub(super) fn copy_tables(&self, file: &Path) -> Result<(), CatalogError> {
+        let file = file.as_os_str().as_bytes();
+        let name = str::from_utf8(file).map_err(|error| CatalogError::Database { source: Box::new(error) })?;
+        self.db.execute("VACUUM INTO ?1", [name]).map(drop).map_err(failed)
     }
 
     pub(super) fn begin_snapshot(&self) -> Result<(), CatalogError> {

@@ -1,6 +1,7 @@
 //! Volumes, pools and what lies on them.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
@@ -59,7 +60,7 @@ pub(crate) struct Rebuild {
     /// Forget volumes that the catalog knows and that are not in the library
     #[arg(long, conflicts_with = "objects")]
     pub(crate) forget_absent: bool,
-    /// Put the new catalog's tables into another database than the old ones: sqlite, or postgres://USER@127.0.0.1/NAME
+    /// Put the new catalog's tables into another database than the old ones: sqlite, or postgres://USER@HOST/NAME
     #[arg(long, value_name = "DATABASE", conflicts_with = "objects")]
     pub(crate) database: Option<capstan_catalog::Database>,
 }
@@ -147,6 +148,22 @@ pub(crate) struct Pools {
     pub(crate) action: Option<PoolAction>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct CatalogOf {
+    #[command(subcommand)]
+    pub(crate) action: CatalogAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CatalogAction {
+    /// Copy what no volume has: the catalog, capstan.toml and the cell's identities
+    #[command(after_help = "Example:\n  capstan catalog copy /backup/capstan-state")]
+    Copy {
+        /// Directory of the copy: a new one, or that of an earlier copy, which is brought up to date
+        directory: PathBuf,
+    },
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolAction {
     /// Make a pool, or change the retention of an existing one
@@ -164,13 +181,14 @@ pub(crate) enum PoolAction {
 pub(crate) struct PoolAdd {
     /// Its name
     pub(crate) name: String,
-    /// Cipher of its volumes
-    #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
-    pub(crate) encrypt: Cipher,
+    /// Cipher of its volumes: gcm if not given; that of a pool that exists stays
+    #[arg(long, value_enum)]
+    pub(crate) encrypt: Option<Cipher>,
     /// Same as --encrypt none
     #[arg(long, conflicts_with = "encrypt")]
     pub(crate) plain: bool,
-    /// How long its objects are kept: 30d, 12w, 10y; for ever if not given
+    /// How long its objects are kept: 30d, 12w, 10y, or forever, as for a new pool without it; an existing one keeps
+    /// what it has
     #[arg(long)]
     pub(crate) retention: Option<String>,
 }

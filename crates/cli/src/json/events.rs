@@ -39,6 +39,15 @@ pub(crate) enum Event {
         /// Its name.
         pool: String,
     },
+    /// `catalog copy` has copied what no volume has.
+    CatalogCopied {
+        /// The directory of the copy.
+        directory: String,
+        /// Files that it did not have as they are.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// A command failed. Standard error has the same for people.
     Error {
         /// What failed, why, and what to do; further causes stand on lines of their own.

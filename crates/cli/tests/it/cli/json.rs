@@ -56,6 +56,8 @@ fn every_line_is_as_the_page_says() {
     fs::write(bench.source().join(&name), "odd\n").unwrap();
     let backup = events(&bench, &["backup", "home", "absent"], 3);
     let names = told(&backup);
+    let copy = bench.dir.path().join("copy of the catalog");
+    assert_eq!(told(&events(&bench, &["catalog", "copy", copy.to_str().unwrap()], 0)), ["catalog-copied"]);
     for name in ["source-missing", "begun", "checkpoint", "finished"] {
         assert!(names.iter().any(|other| other == name), "{name} in {names:?}");
     }

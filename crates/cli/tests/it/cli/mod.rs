@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod catalog_copy;
 mod cell;
 mod client;
 mod going_on;
@@ -29,7 +30,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 41] = [
     "init",
     "backup",
     "jobs",
@@ -52,6 +53,7 @@ const COMMANDS: [&str; 40] = [
     "copy",
     "repair",
     "rebuild",
+    "catalog",
     "expire",
     "erase",
     "forget",
@@ -359,7 +361,7 @@ fn repair_makes_the_copies_that_were_promised() {
     assert!(objects.contains("A00001 default-copy2(none)"), "{objects}");
     let status = bench.done(&["status"], 3);
     assert!(status.contains("1 object lacks a copy: run `capstan repair`"), "{status}");
-    assert!(bench.said(&["repair"], 5).contains("capstan label NEW --pool default-copy2"));
+    assert!(bench.said(&["repair"], 5).contains("capstan label BARCODE --pool default-copy2"));
     bench.done(&["label", "B00001", "--pool", "default-copy2"], 0);
     let events = bench.done(&["repair", "home", "--json"], 0);
     let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -522,7 +524,7 @@ fn what_is_lost_by_force_is_named() {
 fn no_volume_ends_with_5_or_waits_for_one() {
     let bench = Bench::new(&["--volumes-max", "0"]);
     let said = bench.said(&["backup", "home"], 5);
-    assert!(said.contains("capstan label NEW --pool default"), "{said}");
+    assert!(said.contains("capstan label BARCODE --pool default"), "{said}");
 
     let mut waiting = bench.command(&["backup", "home", "--wait", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
     until(&bench, |bench| bench.command(&["backup", "home"]).output().unwrap().status.code() == Some(6));
