@@ -7,6 +7,7 @@ mod mover;
 mod policies;
 mod queue;
 mod serve;
+mod service;
 mod tell;
 mod user;
 

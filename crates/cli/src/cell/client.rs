@@ -14,6 +14,7 @@ use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
 use capstan_server::cell::users::words::MemberName;
 
 use super::member::{enrol, event_of, join_cell, label, list, revoke, show};
+use super::service::is_ready;
 use crate::args::Client;
 use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
@@ -93,6 +94,7 @@ pub(super) fn serve_orders(
     // Before scripts are run that an earlier process owed.
     let locked = state.lock()?;
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
+    is_ready();
     work.run_owed(&|reason| show(cli, KIND, MemberEvent::Trouble { reason }));
     let handler = |order: CellOrder| {
         let job = order.job().to_string();

@@ -15,6 +15,7 @@ use capstan_server::cell::users::words::MemberName;
 
 use super::client::serve_orders;
 use super::member::{enrol, event_of, join_cell, label, list, revoke, show};
+use super::service::is_ready;
 use crate::args::Mover;
 use crate::failure::{Failure, of_cell, of_member};
 use crate::globals::Globals;
@@ -76,6 +77,7 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     // Nor is a reader of its messages that is gone a reason to stop.
     crate::rustix_sigpipe::ignore();
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, mover) });
+    is_ready();
     let (data, kept) = (settings.data(listener.address().port()), KeptConnections::new(&state, served));
     let trouble = |reason| show(cli, KIND, MemberEvent::Trouble { reason });
     let say = |notice| {

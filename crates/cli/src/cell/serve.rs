@@ -19,6 +19,7 @@ use capstan_server::{
     note_nobody_listens, serve, serve_metrics,
 };
 
+use super::service::is_ready;
 use super::tell::tell_people;
 use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED, of_cell};
@@ -93,6 +94,7 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     if let Some(watched) = &watched {
         worker.show(ServerEvent::Watched { metrics: watched.address().to_string() });
     }
+    is_ready();
     serve(&site, &term, &worker, &stop)?;
     drop((cell, watched));
     show(cli, site.dir(), ServerEvent::Stopped);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,49 @@ fn wait_until_seen(bench: &Bench) {
         assert!(began.elapsed() < Duration::from_secs(60), "it is not written that it was seen");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// A manager of services, and what it is told.
+struct Manager {
+    socket: UnixDatagram,
+    folder: TempDir,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self { socket, folder }
+    }
+
+    fn start(&self, mut command: Command) -> Printing {
+        command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
+        Printing::start(command)
+    }
+
+    fn hears_that_it_is_ready(&self) {
+        let mut said = [0; 64];
+        let len = self.socket.recv(&mut said).unwrap();
+        assert_eq!(str::from_utf8(&said[..len]).unwrap().trim_end(), "READY=1");
+    }
+}
+
+/// `systemctl start capstan-server` returned before the server took commands.
+#[test]
+fn a_manager_of_services_hears_when_a_server_and_a_client_are_ready() {
+    let (bench, manager) = (Bench::new(&[]), Manager::new());
+    let mut server = manager.start(bench.command(&["server", "run", "--listen", "127.0.0.1:0", "--json"]));
+    manager.hears_that_it_is_ready();
+    let opened = events(&bench, &["client", "enrol", "tern"], 0);
+    let (address, passphrase) = (opened[0]["address"].as_str().unwrap(), opened[0]["passphrase"].as_str().unwrap());
+    assert_eq!(server.event("listening")["enrolment"], address, "it is in reach of commands, and listens");
+    let machine = Machine::new();
+    machine.run(&["client", "join", address, "--name", "tern"], passphrase, 0);
+    let client = manager.start(machine.command(&["client", "run", "--json"], ""));
+    manager.hears_that_it_is_ready();
+    client.stop();
+    server.stop();
 }
 
 #[test]
