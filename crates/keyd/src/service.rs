@@ -52,6 +52,7 @@ mod tend;
 mod unlock;
 mod wiped;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use capstan_keys::Name;
@@ -195,7 +196,7 @@ impl Revocations for Service {
     }
 
     /// A node that was removed asks like any other peer: its disks are there.
-    fn was_met(&self, peer: &PeerId) {
+    fn was_met(&self, peer: &PeerId, _: SocketAddr) {
         if peer.kind == PeerKind::Kma {
             self.removed_was_met(&peer.name);
         }

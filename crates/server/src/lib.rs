@@ -34,8 +34,6 @@ pub use decide::{
 };
 pub use due::{ComingRun, DecidedUntil, DueRuns, Scheduled, due, forecast};
 pub use expiry::expire;
-pub use look::{
-    Look, MoverAway, SEEN_WITHIN, look, network_of_client, note_nobody_listens, peers_away, peers_there_twice,
-};
+pub use look::{Look, MoverAway, look, network_of_client, note_nobody_listens, peers_there_twice};
 pub use metrics::{ServedMetrics, serve_metrics};
 pub use serve::{Expired, Notice, RunCounts, TakesEntry, WorkEnd, Worked, Worker, serve};

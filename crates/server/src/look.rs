@@ -33,7 +33,7 @@ const TWICE_FACT: &str = "peers there twice";
 /// What the first of these says where the server that runs listens for no peers.
 const NOBODY_LISTENS: &str = "nobody listens";
 /// A peer that waits for orders is seen more often than this.
-pub const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
+pub(crate) const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Restores that read a volume together, at most.
 const RESTORES_TOGETHER: u8 = 8;
 /// How long a restore waits that could not begin, at most.
@@ -386,10 +386,7 @@ pub fn note_nobody_listens(site: &Site) -> Result<(), DirectorError> {
 }
 
 /// Peers that do not wait for orders (`client/tern`), as the server that runs last knew it.
-///
-/// # Errors
-/// The catalog cannot be read.
-pub fn peers_away(site: &Site) -> Result<HashSet<String>, DirectorError> {
+pub(crate) fn peers_away(site: &Site) -> Result<HashSet<String>, DirectorError> {
     let away = site.catalog().fact(AWAY_FACT)?.unwrap_or_default();
     Ok(away.lines().map(str::to_owned).collect())
 }

@@ -99,11 +99,13 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
         eprintln!("there is no {kind}: `capstan {kind} enrol NAME` lets a machine join (docs/CELL.md)");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&[kind.as_str(), "state", "last seen", "from", "version", "until", "labels"]);
+    let mut table =
+        Table::new(&[kind.as_str(), "state", "connected", "last seen", "from", "version", "until", "labels"]);
     for member in members {
         table.row(vec![
             member.member.name().to_owned(),
             member.state.into_owned(),
+            if member.connected { "yes" } else { "no" }.to_owned(),
             member.seen_ns.map_or_else(|| "never".to_owned(), units::time),
             member.address.unwrap_or_default(),
             member.version.unwrap_or_default(),

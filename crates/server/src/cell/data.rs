@@ -176,7 +176,7 @@ fn accept(listener: &TcpListener, door: &Arc<Door>, is_over: &AtomicBool) {
         let serve = move || {
             let door = ClosesAtLast(served);
             // Whoever is turned away is told by the end of the connection, or by the protocol.
-            let _ = door.0.serve(socket, from.ip());
+            let _ = door.0.serve(socket, from);
         };
         if thread::Builder::new().name("data".to_owned()).spawn(serve).is_err() {
             door.open.fetch_sub(1, Ordering::Relaxed);
@@ -194,9 +194,9 @@ impl Drop for ClosesAtLast {
 }
 
 impl Door {
-    fn serve(&self, mut socket: TcpStream, from: IpAddr) -> io::Result<()> {
+    fn serve(&self, mut socket: TcpStream, from: SocketAddr) -> io::Result<()> {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let arrives = self.arriving.one_more(from, ARRIVING_FROM_ONE_MAX).ok_or_else(denied)?;
+        let arrives = self.arriving.one_more(from.ip(), ARRIVING_FROM_ONE_MAX).ok_or_else(denied)?;
         keep_alive(&socket)?;
         let mut tls = ServerConnection::new(Arc::clone(&self.tls)).map_err(io::Error::other)?;
         let until = Instant::now() + HANDSHAKE;
@@ -219,7 +219,7 @@ impl Door {
         }
         let certificate = tls.peer_certificates().and_then(|chain| chain.first()).ok_or_else(denied)?;
         let peer = self.gate.peer(certificate).map_err(io::Error::other)?.ok_or_else(denied)?;
-        self.gate.admits(&peer).map_err(io::Error::other)?;
+        self.gate.admits(&peer, from).map_err(io::Error::other)?;
         drop(arrives);
         let _of_peer = self.of_peers.one_more(peer.id.clone(), OF_PEER_MAX).ok_or_else(denied)?;
         self.behind.accept(&peer, DataStream(StreamOwned::new(tls, socket)))

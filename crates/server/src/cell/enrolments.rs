@@ -12,6 +12,7 @@ use capstan_service::enrolment::{Enrolment, EnrolmentState};
 
 use super::authority::{self, host};
 use super::{CellAddresses, CellError};
+use crate::look::{SEEN_WITHIN, peers_away};
 
 /// The catalog's fact that says where the server that runs listens for machines that join.
 const ENROLMENT_FACT: &str = "enrolment listener of the server";
@@ -41,6 +42,8 @@ pub struct CellPeer {
     pub version: String,
     /// Until when its certificate holds, nanoseconds since 1970; of one that waits, until when it can enrol.
     pub until_ns: Option<i64>,
+    /// Whether it waits for orders of a server that runs.
+    pub is_connected: bool,
 }
 
 /// Whether a client or mover is let in.
@@ -153,7 +156,8 @@ pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellEr
         };
         let known = known.map(|known| known.version.clone()).filter(|_| row.version.is_empty());
         let (name, version) = (row.name.clone(), known.unwrap_or(row.version));
-        members.insert(row.name, CellPeer { name, state, seen_ns, address, version, until_ns: Some(row.expires_ns) });
+        let (until_ns, is_connected) = (Some(row.expires_ns), false);
+        members.insert(row.name, CellPeer { name, state, seen_ns, address, version, until_ns, is_connected });
     }
     for row in enrolments {
         let Ok(enrolment) = Enrolment::decode(&row.record) else { continue };
@@ -164,11 +168,19 @@ pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellEr
         let state = if is_open { CellPeerState::Waiting } else { CellPeerState::Expired };
         let name = enrolment.peer.name.to_string();
         let (until_ns, version) = (Some(enrolment.expires_ns), String::new());
-        let waiting = CellPeer { name: name.clone(), state, seen_ns: None, address: None, version, until_ns };
+        let (seen_ns, address, is_connected) = (None, None, false);
+        let waiting = CellPeer { name: name.clone(), state, seen_ns, address, version, until_ns, is_connected };
         let member = members.entry(name).or_insert(waiting);
         if is_open && member.state != CellPeerState::Enrolled {
             (member.state, member.until_ns) = (CellPeerState::Waiting, Some(enrolment.expires_ns));
         }
+    }
+    // The list of those that are away has an end.
+    let (is_served, away) = (site.is_served()?, peers_away(site)?);
+    let lately_ns = i64::try_from(SEEN_WITHIN.as_nanos()).map_or(0, |within| now_ns.saturating_sub(within));
+    for member in members.values_mut().filter(|member| is_served && member.state == CellPeerState::Enrolled) {
+        let is_lately = member.seen_ns.is_some_and(|at| at >= lately_ns);
+        member.is_connected = is_lately && !away.contains(&format!("{kind}/{}", member.name));
     }
     Ok(members.into_values().collect())
 }

@@ -1,7 +1,7 @@
 //! Which peers are let in, in memory: what the catalog says, as it was looked at last.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,10 @@ use capstan_service::identity::Revocations;
 /// How often it is written of one certificate that its peer was seen.
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 
+/// How often it is noted that somebody comes with a revoked certificate, and of how many it is known at a time.
+const MET_NOTED_EVERY: Duration = Duration::from_secs(60 * 60);
+const MET_MAX: usize = 1000;
+
 /// How much is kept of what a peer says is its version.
 const VERSION_LEN_MAX: usize = 32;
 
@@ -20,6 +24,7 @@ const VERSION_LEN_MAX: usize = 32;
 pub(super) struct KnownPeers {
     known: Mutex<HashMap<Serial, PeerId>>,
     seen: Mutex<HashMap<Serial, Sight>>,
+    met: Mutex<HashMap<(PeerId, IpAddr), Met>>,
 }
 
 /// A peer that lost a certificate.
@@ -38,6 +43,13 @@ struct Sight {
     version: Option<String>,
     is_written: bool,
     written: Option<Instant>,
+}
+
+/// Somebody who came with a revoked certificate.
+struct Met {
+    from: SocketAddr,
+    since: Instant,
+    is_noted: bool,
 }
 
 impl KnownPeers {
@@ -102,6 +114,18 @@ impl KnownPeers {
         due
     }
 
+    /// Who came with a revoked certificate, as it is to be noted: of each and each address once an hour.
+    pub(super) fn met_to_note(&self) -> Vec<(PeerId, SocketAddr)> {
+        let mut met = locked(&self.met);
+        met.retain(|_, met| met.since.elapsed() < MET_NOTED_EVERY);
+        let new = met.iter_mut().filter(|(_, met)| !met.is_noted);
+        let note = |((peer, _), met): (&(PeerId, IpAddr), &mut Met)| {
+            met.is_noted = true;
+            (peer.clone(), met.from)
+        };
+        new.map(note).collect()
+    }
+
     /// What was to be written could not be: it is the next time.
     pub(super) fn was_not_written(&self, seen: Vec<PeerSeen>) {
         let mut all = locked(&self.seen);
@@ -119,7 +143,13 @@ impl Revocations for KnownPeers {
         !locked(&self.known).contains_key(serial)
     }
 
-    fn was_met(&self, _: &PeerId) {}
+    fn was_met(&self, peer: &PeerId, from: SocketAddr) {
+        let mut met = locked(&self.met);
+        if met.len() < MET_MAX {
+            let comes = || Met { from, since: Instant::now(), is_noted: false };
+            met.entry((peer.clone(), from.ip())).or_insert_with(comes);
+        }
+    }
 }
 
 fn peer_of(row: &PeerRow) -> Option<PeerId> {

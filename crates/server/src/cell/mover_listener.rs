@@ -78,5 +78,5 @@ impl Revocations for TokensDecide {
         false
     }
 
-    fn was_met(&self, _: &PeerId) {}
+    fn was_met(&self, _: &PeerId, _: SocketAddr) {}
 }

@@ -217,7 +217,7 @@ async fn orders(
     loop {
         // Before it is looked: what comes in between is not missed.
         let change = question.change();
-        service.gate.admits(&peer).map_err(turned_away)?;
+        service.gate.admits(&peer, from).map_err(turned_away)?;
         let answer = question.answer();
         let is_over = !answer.orders.is_empty()
             || tokio::select! {

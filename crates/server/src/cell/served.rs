@@ -11,6 +11,7 @@ use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::Identity;
 use capstan_mover::{NetworkJob, NetworkJobs, RestoreWatch};
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::clock::WallClock;
 use capstan_service::enrolment::renewal_routes;
 use capstan_service::identity::{Authority, Gate, PresentedCertificate, enrolment_tls, member_tls};
@@ -31,11 +32,14 @@ use super::relay::MoverRelay;
 use super::restores::{RestoreJobs, Restores};
 use super::routes::{member_routes, stranger_routes};
 use super::tasks::Tasks;
+use super::users::note;
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::{note_peers, peers_there_twice};
 use crate::restore_run::{Asker, RestoreRun};
 use crate::serve::{TakesEntry, Worked};
 
+/// What whoever comes with a certificate does.
+const CONNECTS: AuditAction = AuditAction::named("connect");
 /// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
 /// A request may take as long as a question for orders waits, and some time to be answered.
@@ -327,6 +331,15 @@ impl Shared {
         }
     }
 
+    /// Notes who came with a revoked certificate: a stolen one, or a machine that nobody has switched off.
+    fn note_met(&self) -> Result<(), CellError> {
+        let refused = || AuditOutcome::Refused { why: AuditFact::from("the certificate was revoked") };
+        self.known.met_to_note().into_iter().try_for_each(|(peer, from)| {
+            let entry = AuditEntry::new(AuditActor::of(&peer), AuditOrigin::Address(from), CONNECTS);
+            note(&self.site, entry.came_to(refused()))
+        })
+    }
+
     fn write_seen(&self, is_end: bool) -> Result<(), CellError> {
         let seen = self.known.to_write(Instant::now(), is_end);
         if seen.is_empty() {
@@ -383,6 +396,7 @@ async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: S
         let at_work = shared.clone();
         let looked = tokio::task::spawn_blocking(move || {
             let looked = at_work.look().and_then(|()| at_work.write_seen(false)).and_then(|()| at_work.note_away());
+            let looked = looked.and(at_work.note_met());
             match (looked, at_work.renew(&identity)) {
                 (looked, Ok(renewed)) => (looked, renewed.unwrap_or(identity)),
                 (looked, Err(error)) => (looked.and(Err(error)), identity),

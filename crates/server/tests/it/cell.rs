@@ -17,6 +17,7 @@ use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
 use capstan_mover::RestoreWatch;
+use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
@@ -376,6 +377,15 @@ fn a_revoked_client_is_refused_on_its_open_connection() {
     let again = bench.joined(&cell, "tern");
     let old = tern.run(now_ns, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
     assert!(matches!(old, Err(ClientError::Revoked { .. })), "{old:?}");
+    // Who looks after the cell can see that somebody came with it: once, though it came twice.
+    let met = || {
+        let records = CellActs::at_shell(&bench.site(), 1000).unwrap().audit(None).unwrap().records;
+        let came = records.into_iter().filter(|record| record["act"] == "connect");
+        came.map(|record| record.to_string()).collect::<Vec<_>>()
+    };
+    until("it is noted", || !met().is_empty());
+    let met = met();
+    assert!(met.len() == 1 && met[0].contains("tern") && met[0].contains("127.0.0.1"), "{met:?}");
     again.run(now_ns, |_| until("the new one", || cell.hub().is_connected("tern"))).unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! The peer of a connection, and whether it is still let in: asked on every request.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use capstan_keys::api::{ClusterId, PeerId, Serial};
@@ -29,8 +30,8 @@ pub trait Revocations: Send + Sync + 'static {
     /// Whether this one is.
     fn is_revoked(&self, serial: &Serial) -> bool;
 
-    /// Hears of a peer that is turned away because its certificate is.
-    fn was_met(&self, peer: &PeerId);
+    /// Hears of a peer that is turned away because its certificate is, and from where it came.
+    fn was_met(&self, peer: &PeerId, from: SocketAddr);
 }
 
 /// Why a peer that TLS let in is turned away.
@@ -67,13 +68,13 @@ impl Gate {
         Ok((cluster == self.cluster).then_some(Peer { id: peer, serial, not_after_ns }))
     }
 
-    /// Whether a peer is still let in: to be asked on each request, not only on each connection.
+    /// Whether a peer that comes from there is still let in: to be asked on each request, not only on each connection.
     ///
     /// # Errors
     /// It is not, and why.
-    pub fn admits(&self, peer: &Peer) -> Result<(), TurnedAway> {
+    pub fn admits(&self, peer: &Peer, from: SocketAddr) -> Result<(), TurnedAway> {
         if self.revoked.is_revoked(&peer.serial) {
-            self.revoked.was_met(&peer.id);
+            self.revoked.was_met(&peer.id, from);
             return Err(TurnedAway::Revoked);
         }
         if (self.clock)() >= peer.not_after_ns {

@@ -189,7 +189,7 @@ impl Requester {
     async fn served(&self, id: RequestId, mut request: Request<Incoming>, permit: &Permit) -> Response<Body> {
         match &self.client {
             Client::Member(peer, gate) => {
-                if let Err(turned_away) = gate.admits(peer) {
+                if let Err(turned_away) = gate.admits(peer, self.from) {
                     let kind = match turned_away {
                         TurnedAway::Revoked => REVOKED,
                         TurnedAway::Expired => "turned-away",

@@ -152,7 +152,7 @@ impl Revocations for Site {
         self.revoked.lock().unwrap().contains(serial)
     }
 
-    fn was_met(&self, _: &PeerId) {}
+    fn was_met(&self, _: &PeerId, _: SocketAddr) {}
 }
 
 struct Ready;

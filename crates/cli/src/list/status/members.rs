@@ -1,9 +1,9 @@
 //! The machines of a cell that have joined it.
 
 use capstan_director::Site;
-use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::api::PeerKind;
 use capstan_server::cell::{CellPeer, CellPeerState, cell_members, client_of_servers_name};
-use capstan_server::{SEEN_WITHIN, peers_away, peers_there_twice};
+use capstan_server::peers_there_twice;
 
 use crate::failure::{Failure, of_cell};
 
@@ -22,24 +22,16 @@ pub(super) struct Member {
 }
 
 pub(super) fn members(site: &Site) -> Result<Vec<Member>, Failure> {
-    let (is_served, away) = (site.is_served()?, peers_away(site)?);
-    let lately_ns = i64::try_from(SEEN_WITHIN.as_nanos()).map_or(0, |within| site.now_ns().saturating_sub(within));
     let mut members = Vec::new();
     for kind in [PeerKind::Client, PeerKind::Mover] {
         let enrolled = cell_members(site, kind).map_err(of_cell)?;
-        members.extend(enrolled.into_iter().filter(has_joined).map(|member| {
-            let holds = member.state == CellPeerState::Enrolled;
-            let is_lately = member.seen_ns.is_some_and(|at| at >= lately_ns);
-            let peer = member.name.parse().map(|name| PeerId { kind, name }.to_string()).unwrap_or_default();
-            Member {
-                kind: kind.as_str(),
-                name: member.name,
-                // The list of those that are away has an end.
-                is_connected: holds && is_served && !away.contains(&peer) && is_lately,
-                seen_ns: member.seen_ns,
-                until_ns: member.until_ns.filter(|_| member.state != CellPeerState::Waiting),
-                version: member.version,
-            }
+        members.extend(enrolled.into_iter().filter(has_joined).map(|member| Member {
+            kind: kind.as_str(),
+            name: member.name,
+            is_connected: member.is_connected,
+            seen_ns: member.seen_ns,
+            until_ns: member.until_ns.filter(|_| member.state != CellPeerState::Waiting),
+            version: member.version,
         }));
     }
     Ok(members)
@@ -78,6 +70,7 @@ mod tests {
             address: address.map(str::to_owned),
             version: String::new(),
             until_ns: None,
+            is_connected: false,
         };
         let joined = Some("192.0.2.7");
         assert!(has_joined(&member(CellPeerState::Enrolled, joined)));

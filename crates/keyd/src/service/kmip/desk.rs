@@ -65,7 +65,7 @@ impl Service {
     pub(super) async fn answer_kmip(&self, gate: &Gate, peer: &Peer, from: SocketAddr, request: &[u8]) -> Said {
         let now_s = (self.clock)() / 1_000_000_000;
         let refused = |reason, why: &str| refuse(request, reason, why, now_s);
-        let (mut decided, standing, mut then) = if let Err(turned_away) = gate.admits(peer) {
+        let (mut decided, standing, mut then) = if let Err(turned_away) = gate.admits(peer, from) {
             let decided = refused(ResultReason::AuthenticationNotSuccessful, &turned_away.to_string());
             (decided, MajorityContact::Current, Then::HangUp)
         } else if peer.id.kind != PeerKind::KmipClient {

@@ -35,6 +35,7 @@ impl CellActs {
             labels: labels.iter().filter(|one| one.member == member.name).map(|one| one.label.clone()).collect(),
             member: MemberName::new(kind.into(), member.name),
             state: state_word(member.state).into(),
+            connected: member.is_connected,
             seen_ns: member.seen_ns,
             address: member.address,
             version: Some(member.version).filter(|version| !version.is_empty()),
@@ -118,6 +119,7 @@ impl CellActs {
             address: None,
             version: String::new(),
             until_ns: None,
+            is_connected: false,
         };
         let gone: Vec<_> = gone.map(as_ended).collect();
         Ok(UsersAnswer { users: members.into_iter().chain(gone).map(row).collect() })

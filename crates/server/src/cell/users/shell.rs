@@ -95,8 +95,9 @@ pub(crate) fn noted_of_itself<T, E>(
     }
 }
 
+/// Whether a server was ever run here, or machines or people may join: then there is a log, of all that is done.
 fn is_of_cell(site: &Site) -> bool {
-    site.dir().join("cell/authority.pem").exists()
+    ["cell/authority.pem", "cell/audit"].iter().any(|path| site.dir().join(path).exists())
 }
 
 fn noted_act<T, E>(

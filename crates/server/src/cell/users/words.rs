@@ -241,6 +241,9 @@ pub struct MemberRow {
     pub member: MemberName,
     /// `enrolled`, `waiting` (for a machine that joins), `revoked`, or `expired` (its certificate or its enrolment).
     pub state: Word,
+    /// Whether it waits for orders of a server that runs; users never do.
+    #[serde(default)]
+    pub connected: bool,
     /// When it was last seen, nanoseconds since 1970, as written at most once a minute; null if it never was.
     pub seen_ns: Option<i64>,
     /// The address that it came from last.
