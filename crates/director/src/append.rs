@@ -176,7 +176,13 @@ impl AppendHost {
         };
         let fits = self.mounter.write_fits(&volumes)?;
         let candidates = candidates(&volumes, &present, &fits, &lifetimes);
-        Ok(choose_volume(&candidates, WantedVolume { pool: &self.pool.name, lifetime: self.lifetime, refill }, &in_use))
+        let wanted = WantedVolume { pool: &self.pool.name, lifetime: self.lifetime, refill };
+        let mut choice = choose_volume(&candidates, wanted, &in_use);
+        if let Choice::Nothing(shortage) = &mut choice {
+            // With none allowed, a person makes them.
+            shortage.cartridges_max = Some(library.volumes_max).filter(|_| room > 0);
+        }
+        Ok(choice)
     }
 
     /// Makes a cartridge, and reserves it before it is there; none where another job makes one of that name.

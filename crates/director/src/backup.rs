@@ -196,8 +196,14 @@ impl Site {
         let presence = (request.target == Target::Pool).then(|| self.presence());
         drop(claims);
         passed_over.extend(mounter.take_passed_over());
-        if let Some(Ok(_presence)) = presence {
-            self.look_after_copies(&failed_copies, watch)?;
+        match presence {
+            Some(Ok(_presence)) => self.look_after_copies(&failed_copies, watch)?,
+            // What it wrote is recorded; what copies lack, the next backup makes.
+            Some(Err(error)) => {
+                let message = format!("what copies lack was not looked for: {}", with_causes(&error));
+                (self.events)(Event::Notice { message });
+            }
+            None => {}
         }
         if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &sources)? {
             return Err(DirectorError::Interrupted);

@@ -339,7 +339,7 @@ pub enum DirectorError {
         name: String,
     },
     /// Operator: the pool is not what was meant.
-    #[error("pool {pool:?} exists and is {is}, not {wanted}: choose another name")]
+    #[error("pool {pool:?} is and stays {is}, not {wanted}: leave the cipher out, or choose another name")]
     PoolDiffers {
         /// The pool.
         pool: String,
@@ -504,7 +504,7 @@ pub enum DirectorError {
     /// Operator: the disk below a virtual library is not what it was.
     #[error(
         "no cartridge is made in {}: it holds none of the {known} that the catalog knows. If they are on a disk that is not mounted, mount \
-         it. If they were all taken out on purpose, make one with `capstan label NEW --pool {pool}`",
+         it. If they were all taken out on purpose, make one with `capstan label BARCODE --pool {pool}`",
         path.display()
     )]
     CartridgesGone {

@@ -113,6 +113,8 @@ pub struct Shortage {
     pub in_use: usize,
     /// Volumes of the pool or of scratch, with room, that no drive there writes.
     pub unfit: usize,
+    /// How many cartridges the library may have, where it is virtual and has them.
+    pub cartridges_max: Option<u32>,
 }
 
 /// Chooses a volume, leaving out those in `in_use`.
@@ -149,7 +151,7 @@ pub fn choose_volume(candidates: &[Candidate], wanted: WantedVolume<'_>, in_use:
     if refill.create > 0 {
         return Choice::Create;
     }
-    let mut shortage = Shortage { full: 0, barred: 0, absent: 0, in_use: 0, unfit: 0 };
+    let mut shortage = Shortage::default();
     for candidate in candidates.iter().filter(|c| c.pool.as_deref().is_none_or(|of| of == pool)) {
         if !candidate.present {
             shortage.absent += 1;
@@ -270,7 +272,7 @@ mod tests {
             absent,
             candidate("D", "daily", Fill::Filling, 1),
         ];
-        let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1, unfit: 0 };
+        let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1, ..Default::default() };
         assert_eq!(choose_volume(&volumes, daily(NONE), &[volser("D")]), Choice::Nothing(shortage));
     }
 
@@ -291,7 +293,7 @@ mod tests {
         volumes.pop();
         assert_eq!(chosen(&volumes), Choice::Label(volser("D")), "better than none");
         volumes.pop();
-        let shortage = Shortage { full: 1, barred: 0, absent: 0, in_use: 0, unfit: 2 };
+        let shortage = Shortage { full: 1, unfit: 2, ..Default::default() };
         assert_eq!(chosen(&volumes), Choice::Nothing(shortage));
     }
 }

@@ -24,6 +24,11 @@ use crate::{DirectorError, Event};
 const EMPTIED: &str = "nothing is in it, and something was at its last backup: mount its file system, or use \
                        --may-be-empty (may_be_empty in a policy) if it was emptied";
 
+/// Why something else in the place of a directory is none.
+const EXCHANGED: &str = "it is no directory any more but a symbolic link or a file, and something was in it at its last \
+                         backup: name what the link points to as the source, or use --may-be-empty (may_be_empty in a \
+                         policy) to back it up as it is";
+
 /// Reads sources into a session.
 pub(super) struct Reading<'a> {
     pub(super) site: &'a Site,
@@ -113,14 +118,16 @@ impl Reading<'_> {
         let report = self.site.sources.read(intake, reading).map_err(|error| with_causes(&error))?;
         self.check_snapshot(&spec, &record.source, &report)?;
         if self.is_emptied(&spec, &record, &report).map_err(|error| with_causes(&error))? {
-            return Err(EMPTIED.to_owned());
+            let is_exchanged = report.files + report.others > 0;
+            return Err(if is_exchanged { EXCHANGED } else { EMPTIED }.to_owned());
         }
         leaves.1 = None;
         intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?;
         Ok(report)
     }
 
-    /// Whether nothing is in a directory that had something at its last backup, and that may not be so.
+    /// Whether nothing is in a directory that had something at its last backup, or something else is in its place, and
+    /// that may not be so.
     fn is_emptied(
         &self,
         spec: &SourceSpec,
@@ -128,8 +135,8 @@ impl Reading<'_> {
         report: &SourceReport,
     ) -> Result<bool, DirectorError> {
         let SourceSpec::Tree { options, .. } = spec else { return Ok(false) };
-        // The directory itself is one path.
-        let has_something = report.files + report.others > 0 || report.directories + report.unchanged > 1;
+        // The source itself is one path.
+        let has_something = report.files + report.others + report.directories + report.unchanged > 1;
         // What could not be read or listed is there, and was named.
         let is_in_part = report.count(Severity::Loss) > 0;
         if has_something || is_in_part || options.may_be_empty || self.request.target != Target::Pool {

@@ -88,22 +88,34 @@ pub(super) fn shortage_text(shortage: &Shortage) -> String {
         unfit => format!(", {unfit} that no drive there writes"),
     };
     format!(
-        "{} full, {} not to be written, {} not in the library, {} in use{unfit}",
-        shortage.full, shortage.barred, shortage.absent, shortage.in_use
+        "{} full, {} not to be written, {} not in the library, {} in use{unfit}{}",
+        shortage.full,
+        shortage.barred,
+        shortage.absent,
+        shortage.in_use,
+        shortage.cartridges_max.map(|max| format!("; volumes_max = {max} cartridges are there")).unwrap_or_default()
     )
 }
 
 pub(super) fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
+    if shortage.cartridges_max.is_some() && shortage.absent == 0 {
+        return format!(
+            "if the disk has room, raise volumes_max of the library in capstan.toml, or add one with `capstan label \
+             BARCODE --pool {pool}`; or expire objects so that a volume can be recycled"
+        );
+    }
     if shortage.absent > 0 {
         format!(
             "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one \
-             with `capstan label NEW --pool {pool}`"
+             with `capstan label BARCODE --pool {pool}`"
         )
     } else if shortage.unfit > 0 {
         format!(
-            "add one of a generation that the drives write (`capstan drives`) with `capstan label NEW --pool {pool}`"
+            "add one of a generation that the drives write (`capstan drives`) with `capstan label BARCODE --pool {pool}`"
         )
     } else {
-        format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
+        format!(
+            "add one with `capstan label BARCODE --pool {pool}`, or expire objects so that a volume can be recycled"
+        )
     }
 }

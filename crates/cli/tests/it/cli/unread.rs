@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
@@ -190,6 +190,33 @@ fn a_source_that_is_empty_all_at_once_fails_and_loses_nothing() {
     bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
 }
 
+/// Somebody moved a directory to another disk and left a link. The link was backed up, all else as deleted, and the
+/// backup was done.
+#[test]
+fn a_source_that_becomes_a_link_fails_and_loses_nothing() {
+    let bench = Bench::new(&[]);
+    let (source, moved) = (bench.source(), bench.dir.path().join("moved"));
+    bench.done(&["backup", "home", "--quiet"], 0);
+    fs::rename(&source, &moved).unwrap();
+    symlink(&moved, &source).unwrap();
+    for level in [&["backup", "home"][..], &["backup", "home", "--incremental"]] {
+        let said = bench.said(level, 1);
+        assert!(said.contains("it is no directory any more but a symbolic link or a file"), "{said}");
+    }
+    fs::remove_file(&source).unwrap();
+    fs::rename(&moved, &source).unwrap();
+    bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
+    bench.done(&["restore", "home", "--to", "back", "--quiet"], 0);
+    let restored = bench.dir.path().join("back").join(source.strip_prefix("/").unwrap());
+    assert_eq!(fs::read(restored.join("letters/ada.txt")).unwrap(), b"dear Ada\n");
+
+    fs::rename(&source, &moved).unwrap();
+    symlink(&moved, &source).unwrap();
+    bench.done(&["backup", "home", "--may-be-empty", "--quiet"], 0);
+    // From then on the link is what there is.
+    bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
+}
+
 /// A source that nobody may list is not an empty one: what is wrong with it is said.
 #[test]
 fn a_source_that_cannot_be_listed_is_not_called_empty() {
@@ -211,7 +238,7 @@ fn what_a_program_printed_comes_back_below_the_target_and_as_it_was() {
     let (to, outside) = (bench.dir.path().join("back"), bench.dir.path().join("outside"));
     fs::create_dir(&to).unwrap();
     fs::create_dir(&outside).unwrap();
-    std::os::unix::fs::symlink("../outside", to.join("db")).unwrap();
+    symlink("../outside", to.join("db")).unwrap();
     let said = bench.said(&["restore", "db/shop.sql", "--to", "back"], 3);
     assert!(said.contains("a link or a file stands where the path needs a directory"), "{said}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
