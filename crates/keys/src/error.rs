@@ -238,6 +238,14 @@ pub enum KeyError {
         /// The slot that was asked for.
         slot: u8,
     },
+    /// Operator: what was to open the store does already.
+    #[error("{}: slot {slot} is opened by that already, so none was added", store.display())]
+    SlotThere {
+        /// The store.
+        store: PathBuf,
+        /// Its slot.
+        slot: u8,
+    },
     /// Operator: all slots are taken.
     #[error("all {slots} slots of the key store {} are taken: remove one first", store.display())]
     SlotsFull {

@@ -93,9 +93,13 @@ impl SealedStore {
     /// and removing the old one.
     ///
     /// # Errors
-    /// [`KeyError::SlotsFull`] if all slots are in use; [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the
-    /// way is refused; else the store cannot be written.
+    /// [`KeyError::SlotThere`] if it does already; [`KeyError::SlotsFull`] if all slots are in use;
+    /// [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the way is refused; else the store cannot be written.
     pub fn add_slot(&mut self, unlock: &Unlock, cost: Argon2Cost) -> Result<u8, KeyError> {
+        let store = self.database.path();
+        if let Ok((_, slot)) = unlock_root(store, &decode_header(store, &self.database.read()?)?, unlock) {
+            return Err(KeyError::SlotThere { store: store.to_owned(), slot });
+        }
         // Derived before the transaction, for a number that is corrected within it.
         let mut slot = Slot::new(1, &self.root, unlock, cost)?;
         let path = self.database.path().to_owned();

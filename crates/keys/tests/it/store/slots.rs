@@ -48,6 +48,9 @@ fn a_key_file_and_a_passphrase_side_by_side() {
     assert_eq!(kinds, [(1, SlotKind::Passphrase), (2, SlotKind::KeyFile)]);
     assert_eq!(SealedStore::open(&path, &key_file).unwrap().opened_slot(), 2);
     assert_eq!(reopen(&path).opened_slot(), 1);
+    // What opens it already takes no slot more, which nobody could tell from the first.
+    let error = refused(store.add_slot(&key_file, CHEAP));
+    assert!(matches!(error, KeyError::SlotThere { slot: 2, .. }), "{error}");
 }
 
 #[test]
