@@ -18,6 +18,7 @@ use crate::prompt::volser;
 use crate::secrets::{Need, open};
 use crate::table::Table;
 use crate::tasks::until_ended;
+use crate::units;
 
 #[derive(Debug, Args)]
 pub(crate) struct Library {
@@ -131,8 +132,12 @@ fn say(cli: &Globals, done: &LibraryEvent) -> Result<ExitCode, Failure> {
             format!("volume {volume} is in drive {drive}")
         }
         LibraryEvent::Unloaded { drive } => format!("drive {drive} is empty"),
-        LibraryEvent::Imported { cartridges: 1 } => "1 cartridge is in a slot now".to_owned(),
-        LibraryEvent::Imported { cartridges } => format!("{cartridges} cartridges are in slots now"),
+        LibraryEvent::Imported { cartridges: 1 } => {
+            "1 cartridge is in a slot now: `capstan library inventory` shows it".to_owned()
+        }
+        LibraryEvent::Imported { cartridges } => {
+            format!("{cartridges} cartridges are in slots now: `capstan library inventory` shows them")
+        }
         LibraryEvent::Exported { volumes } => {
             format!("{} in the mail slot: take out what is there", volumes.join(", "))
         }
@@ -172,7 +177,15 @@ fn print_table(inventory: &InventoryRow) -> std::io::Result<()> {
     }
     table.print(out)?;
     let free = inventory.places.iter().filter(is_free_slot).count();
-    writeln!(out, "{free} slots without a cartridge that has a readable barcode")?;
+    writeln!(out, "{free} slots are empty, or have a barcode that cannot be read")?;
+    let unknown = inventory.places.iter().filter(|place| place.volume.is_some() && place.known.is_none()).count();
+    if unknown > 0 {
+        writeln!(
+            out,
+            "{} not in the catalog: `capstan label` takes new ones, and `capstan rebuild` reads those that have backups",
+            units::counted(unknown as u64, "volume")
+        )?;
+    }
     for finding in &inventory.findings {
         writeln!(out, "look: {finding}")?;
     }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use capstan_catalog::{Object, ObjectFilter, Volume};
+use capstan_catalog::{CatalogError, Object, ObjectFilter, ObjectStatus, Volume};
 use capstan_director::{DirectorError, Site, index_path, meant_by};
 use capstan_format::Volser;
 
@@ -18,15 +18,32 @@ use crate::wording::{doubt_text, short};
 /// How like a source a text must be to be taken for it: 1 is the same.
 const LIKE: f64 = 0.85;
 
+/// How many digits of an id name an object.
+const ID_LEN_MIN: usize = 4;
+
 /// What is said behind a pattern.
 pub(crate) const MATCHED_NOTHING: &str = "matched nothing: without a slash it is a name, with one a path below the source, with one in front a path from the root";
 
 /// The object that a text names; a source may be named from the working directory, as it was for the backup.
 pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
     look_up(site, text, at_ns).map_err(|error| match error {
-        DirectorError::UnknownObject { .. } => unknown(site, text),
+        DirectorError::UnknownObject { .. } => expired(site, text).unwrap_or_else(|| unknown(site, text)),
         other => other,
     })
+}
+
+/// That what a text names has expired, and how it is taken back, if it has.
+fn expired(site: &Site, text: &str) -> Option<DirectorError> {
+    let filter = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
+    let expired = site.catalog().objects(&filter).ok()?;
+    let digits = text.to_ascii_lowercase();
+    let is_id = digits.len() >= ID_LEN_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let named = expired.iter().find(|object| {
+        let id = object.id.to_string();
+        let is_it = is_id && (id.starts_with(&digits) || id.ends_with(&digits));
+        is_it || (object.source == text.as_bytes() && object.client == site.client())
+    });
+    named.map(|object| CatalogError::Expired(object.id).into())
 }
 
 /// That no object matches a text, and the source that looks most like it.
@@ -118,7 +135,13 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
         )),
         (_, _) => match &failure {
             Failure::Director(error @ DirectorError::UnknownObject { .. }) => {
-                Failure::Other(format!("{error}. If it is the name of a file, `{}` looks for it", find_command(place)))
+                match below_a_source(site, place) {
+                    Some(below) => Failure::Other(format!("a path below a source is written behind a colon: {below}")),
+                    None => {
+                        let find = find_command(place);
+                        Failure::Other(format!("{error}. If it is the name of a file, `{find}` looks for it"))
+                    }
+                }
             }
             _ => failure,
         },
@@ -127,6 +150,16 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
         say_undated(site, &found.0, at_ns)?;
     }
     Ok(found)
+}
+
+/// `SOURCE:PATH` for what was typed as a path without the colon, if a source lies above it.
+fn below_a_source(site: &Site, place: &OsStr) -> Option<String> {
+    let typed = std::path::absolute(place).ok()?;
+    let typed = typed.to_str()?;
+    let rest_of = |source: &String| Some(typed.strip_prefix(source.as_str())?.strip_prefix('/')?.to_owned());
+    let above = sources(site).into_iter().filter(|source| rest_of(source).is_some()).max_by_key(String::len)?;
+    let rest = rest_of(&above)?;
+    Some(format!("{above}:{rest}"))
 }
 
 /// That something of a client was backed up.

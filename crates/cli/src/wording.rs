@@ -54,8 +54,8 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
     let others = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
     Some(format!(
         "{} of {first}{others}: past the retention, and kept only because newer incrementals are based on them. To let \
-         them expire, make a full backup (backup --full, or --full-every 30d with each incremental): they expire once \
-         its own incrementals have replaced the old ones",
+         them expire, make a full backup (backup --full, or --full-every 30d with each incremental): they expire with \
+         the last of those incrementals",
         units::counted(count as u64, "object")
     ))
 }

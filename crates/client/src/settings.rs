@@ -15,11 +15,11 @@ use crate::{ClientError, MemberState};
 const CLIENT_TEXT: &str = "\
 # What the server of the cell may ask this machine to do. A change takes effect when `capstan client run` starts again.
 
-# Folders that may be backed up, as in [\"/home\", \"/srv\"]; none for no bound.
+# Folders that may be backed up, as in [\"/home\", \"/srv\"]. An empty list bounds nothing: all of this machine may be.
 paths = []
 
-# Folders below which users of the cell may have something restored to this machine, as in [\"/srv/restored\"]; none if they
-# may not. `capstan client restore`, typed here, needs none.
+# Folders below which users of the cell may have something restored to this machine, as in [\"/srv/restored\"]. An empty
+# list allows nothing. `capstan client restore`, typed here, needs none.
 restore_to = []
 
 # Programs that policies may have run on this machine, each with its arguments, by name.

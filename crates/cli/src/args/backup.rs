@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// Capacity of a new virtual cartridge: 500M, 100G, 12T
-    #[arg(long, default_value = "100G", value_parser = crate::units::parse_bytes)]
-    pub(crate) volume_size: u64,
+    /// Capacity of a new virtual cartridge: 500M, 100G, 12T [default: a twentieth of its disk, 1G to 100G]
+    #[arg(long, value_parser = crate::units::parse_bytes)]
+    pub(crate) volume_size: Option<u64>,
     /// How many cartridges the library may create automatically; 0 creates none
     #[arg(long, default_value_t = 1000)]
     pub(crate) volumes_max: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Init {
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,
     /// Where the catalog keeps its tables: sqlite, for a file in the state directory, or the address of a PostgreSQL
-    /// database on this machine, postgres://USER@127.0.0.1/NAME
+    /// database, postgres://USER@HOST/NAME
     #[arg(long, value_name = "DATABASE", default_value = "sqlite", env = "CAPSTAN_DATABASE", hide_env_values = true)]
     pub(crate) database: Database,
     #[command(flatten)]

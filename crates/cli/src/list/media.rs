@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use capstan_format::Algorithm;
 use capstan_server::cell::users::media_words::{PoolRow, PoolsAnswer, VolumesAnswer, VolumesQuery};
 
-use crate::args::{self, PoolAction};
+use crate::args::{self, Cipher, PoolAction};
 use crate::audited::{ShellAct, audited};
 use crate::door::door;
 use crate::failure::{Failure, director};
@@ -81,9 +81,18 @@ pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failu
         }
         PoolAction::Add(add) => add,
     };
-    let retention = add.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
-    let encryption = if add.plain { None } else { add.encrypt.algorithm() };
-    let add_pool = || Ok(site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?);
+    let there = site.catalog().pool(&add.name).map_err(director)?;
+    let retention = match (add.retention.as_deref(), &there) {
+        (None, Some(there)) => there.retention_ns,
+        (None | Some("forever"), _) => None,
+        (Some(age), _) => Some(units::parse_age(age).map_err(Failure::Usage)?.cast_unsigned()),
+    };
+    let encryption = match (add.encrypt, &there) {
+        _ if add.plain => None,
+        (None, Some(there)) => there.encryption,
+        (cipher, _) => cipher.unwrap_or(Cipher::Gcm).algorithm(),
+    };
+    let add_pool = || Ok(site.add_pool(&add.name, encryption, retention)?);
     audited(&site, ShellAct::ChangePools, &[&add.name], add_pool)?;
     let volumes = site.catalog().volumes().map_err(director)?;
     let pools = site.catalog().pools().map_err(director)?;
@@ -93,7 +102,7 @@ pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failu
         }
     } else if !cli.quiet {
         let kept = match retention {
-            Some(ns) => format!("for {}", units::period(ns.cast_unsigned())),
+            Some(ns) => format!("for {}", units::period(ns)),
             None => "for ever".to_owned(),
         };
         let cipher = encryption.map_or("none", Algorithm::name);

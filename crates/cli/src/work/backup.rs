@@ -17,6 +17,7 @@ use capstan_mover::devices::BY_HAND;
 use capstan_mover::{
     CacheDirectories, Mounts, ProblemKind, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
 };
+use rustix::fs::statvfs;
 
 use crate::args::{self, Device, WaitFor};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure, of_member};
@@ -31,6 +32,8 @@ use crate::work::recorded::{Ending, Record, recorded_in};
 
 /// Most connections that are taken without being asked for.
 const CONNECTIONS_MAX: usize = 8;
+/// Virtual cartridges that a disk has room for, where nobody says how large they are.
+const VOLUMES_ON_A_DISK: u64 = 20;
 /// Problems that are listed one by one.
 const PROBLEMS_SHOWN: usize = 20;
 
@@ -42,12 +45,15 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
     }
     MemberState::new(&dir, PeerKind::Server).check_others().map_err(of_member)?;
     let mut config = Config::default();
-    config.library.volume_mib = (args.volume_size >> 20).max(1);
     config.library.volumes_max = args.volumes_max;
     config.library.drives = args.drives;
     if let Some(library) = &args.library {
         config.library.path = absolute(library)?;
     }
+    config.library.volume_mib = match args.volume_size {
+        Some(bytes) => (bytes >> 20).max(1),
+        None => volume_gib(&absolute(&dir.join(&config.library.path))?) << 10,
+    };
     if let Some(changer) = &args.changer {
         config.library.changer = absolute(changer)?;
     }
@@ -82,11 +88,20 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
     println!();
     println!("KEEP SAFE, somewhere else than on this machine:");
     println!("  1. {secret}: without it the keys cannot be opened;");
-    println!("  2. a copy of the keys, after each volume that is labelled: capstan keys export FILE.");
+    println!(
+        "  2. a copy of the keys, and its passphrase, after each volume that is labelled: capstan keys export FILE."
+    );
     println!("Whoever loses both loses every encrypted volume for good. Nobody can help then.");
     println!("And a copy of capstan.toml, once it has jobs, and of the file of policies (capstan policies export):");
     println!("their excludes and rules are nowhere else.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The size of a virtual cartridge where nobody names one: many have room on its disk, so that expiry frees some.
+fn volume_gib(library: &Path) -> u64 {
+    let about = library.ancestors().find_map(|path| statvfs(path).ok());
+    let disk = about.map_or(u64::MAX, |about| about.f_blocks.saturating_mul(about.f_frsize));
+    ((disk / VOLUMES_ON_A_DISK) >> 30).clamp(1, 100)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
@@ -253,7 +268,9 @@ pub(super) fn run(
         ended
     };
     if request.target == Target::Null {
-        return work(&mut Record::default());
+        let ended = work(&mut Record::default());
+        display.say("nothing is stored: --device null only measures");
+        return ended;
     }
     let subject = match site.sources_are_here() {
         true => subject(&request),

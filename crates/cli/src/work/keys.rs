@@ -237,7 +237,11 @@ fn export(cli: &Globals, file: &Path, volumes: &[String]) -> Result<ExitCode, Fa
     let len = bytes.len() as u64;
     tell(
         cli,
-        &format!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(len)),
+        &format!(
+            "{}: {} sealed; keep it, and its passphrase, where the volumes are not",
+            file.display(),
+            units::bytes(len)
+        ),
         &KeyEvent::KeysExported { file: file.display().to_string(), bytes: len, kept_back: stay },
     )?;
     if stay > 0 {

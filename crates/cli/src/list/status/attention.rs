@@ -243,7 +243,7 @@ fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
         };
         let then = match facts.is_refused(row) {
             true => format!("Its client refuses it: {}", to_allow(&row.client)),
-            false => format!("Back it up, or run `capstan expire --gone {source}` if the source is gone"),
+            false => format!("Back it up, or run `capstan expire --gone {source}` if the source is gone for good"),
         };
         let age = units::age(max_age_ns);
         let text = format!("{source} of {} {when}; a backup is expected every {age}. {then}", row.client);
@@ -354,11 +354,15 @@ fn not_backed_up(facts: &Facts, lines: &mut Vec<Attention>) {
             false => (format!("{source} of {client}"), format!("{client} {source}")),
         };
         let subject = format!("{what} was not backed up by its last run");
-        let then = match entry.is_refused() {
-            true => to_allow(client),
-            false => format!("if the source is gone: `capstan expire --gone {source}`"),
+        // A run that failed as a whole says nothing of the source.
+        let then = if failed {
+            String::new()
+        } else if entry.is_refused() {
+            format!("; {}", to_allow(client))
+        } else {
+            format!("; if the source is gone for good: `capstan expire --gone {source}`")
         };
-        let text = format!("{subject}, on {when}{why} (`capstan history {}`); {then}", run.id);
+        let text = format!("{subject}, on {when}{why} (`capstan history {}`){then}", run.id);
         let attention = Attention::told(TellEvent::Failed, format!("not backed up {key}"), subject, text);
         lines.push(attention.about(&entry.policy, client));
     }

@@ -49,7 +49,7 @@ pub(super) fn text(facts: &Facts, found: &[Attention], all: bool, out: &mut dyn 
         let volumes = units::counted(without_export, "volume");
         line("keys", &format!("those of {volumes} are in no export yet: `capstan keys export FILE`"))?;
     }
-    for (name, text) in facts.queued.text().into_iter().chain(cell(facts)) {
+    for (name, text) in facts.queued.text().into_iter().chain(cell(facts)).chain(untold(facts)) {
         line(name, &text)?;
     }
     let shown = if all { facts.running.len() } else { RUNS_MAX };
@@ -81,6 +81,16 @@ pub(super) fn text(facts: &Facts, found: &[Attention], all: bool, out: &mut dyn 
         0 => Ok(()),
         more => writeln!(out, "and {} more: {ALL}", units::count(more as u64)).map_err(Failure::output),
     }
+}
+
+/// What nobody will hear of, though policies run by themselves.
+fn untold(facts: &Facts) -> impl Iterator<Item = (&'static str, String)> {
+    let runs_by_itself = facts.queued.is_served && !facts.queued.policies.is_empty();
+    let nobody = "nobody: capstan.toml has no rule [tell.NAME]";
+    let never = "no age of a backup counts as overdue: attention.backup_hours is 0";
+    let told = facts.ways.all.is_empty().then(|| ("told", nobody.to_owned()));
+    let overdue = facts.max_age_ns.is_none().then(|| ("overdue", never.to_owned()));
+    told.into_iter().chain(overdue).filter(move |_| runs_by_itself)
 }
 
 /// The machines of the cell, if it has any beside the server.

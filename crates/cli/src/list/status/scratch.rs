@@ -1,8 +1,11 @@
 //! Libraries of a cell that run out of volumes which a pool could take next.
 
+use std::path::Path;
+
 use capstan_catalog::{Volume, VolumeState};
 use capstan_director::{ExpiryPlan, Site, TellEvent};
 use capstan_mover::devices::LibraryConfig;
+use rustix::fs::statvfs;
 
 use super::attention::Attention;
 use crate::units;
@@ -19,6 +22,8 @@ pub(super) struct RunningOut {
 struct ScratchLeft {
     library: String,
     is_virtual: bool,
+    /// Whether its disk has no room for as many as it may make.
+    lacks_disk: bool,
     left: usize,
     /// Empty ones that no drive there writes.
     unfit: usize,
@@ -36,10 +41,13 @@ impl RunningOut {
             let own: Vec<_> = volumes.iter().filter(|volume| volume.library == name).collect();
             let empty = own.iter().copied().filter(|volume| is_empty(volume) || is_free(volume));
             let (unfit, fit): (Vec<&Volume>, Vec<&Volume>) = empty.partition(|volume| unfit.contains(&volume.volser));
-            let made = if library.is_virtual() { (library.volumes_max as usize).saturating_sub(own.len()) } else { 0 };
+            let allowed =
+                if library.is_virtual() { (library.volumes_max as usize).saturating_sub(own.len()) } else { 0 };
+            let made = room_on_disk(&site.dir().join(&library.path), library).map_or(allowed, |room| room.min(allowed));
             let left = ScratchLeft {
                 library: name.to_owned(),
                 is_virtual: library.is_virtual(),
+                lacks_disk: made < allowed,
                 left: fit.len() + made,
                 unfit: unfit.len(),
             };
@@ -55,7 +63,7 @@ impl RunningOut {
     }
 
     pub(super) fn lines(&self, lines: &mut Vec<Attention>) {
-        for ScratchLeft { library, is_virtual, left, unfit } in
+        for ScratchLeft { library, is_virtual, lacks_disk, left, unfit } in
             self.libraries.iter().filter(|library| library.left < self.wanted)
         {
             let subject = match left {
@@ -69,6 +77,7 @@ impl RunningOut {
             };
             let then = if *left == 0 { ": a backup that fills its volume cannot go on" } else { "" };
             let more = match is_virtual {
+                true if *lacks_disk => "Its disk has no room for more: give it a larger one",
                 true => "Raise its volumes_max in capstan.toml and restart the server",
                 false => "Put new cartridges into it and run `capstan label`",
             };
@@ -76,6 +85,14 @@ impl RunningOut {
             lines.push(Attention::told(TellEvent::Scratch, format!("scratch {library}"), subject, text));
         }
     }
+}
+
+/// How many cartridges its disk has room for; none where nobody here can tell.
+fn room_on_disk(path: &Path, library: &LibraryConfig) -> Option<usize> {
+    let is_here = library.is_virtual() && library.mover.is_empty();
+    let about = is_here.then(|| statvfs(path).ok()).flatten()?;
+    let free_mib = about.f_bavail.saturating_mul(about.f_frsize) >> 20;
+    usize::try_from(free_mib.checked_div(library.volume_mib)?).ok()
 }
 
 /// Whether any pool may take it: one that is labelled for a pool is that pool's.
