@@ -315,18 +315,21 @@ impl<T: Transport> ScsiDrive<T> {
         let status = self.next_block()?;
         self.go(Destination::Object(back))?;
         self.loaded()?.early_warning |= early_warning;
-        match status {
-            Some(status) if status.next == NextBlock::Plain => {
-                let reason = format!("block {lbn} stands on the tape as it was given");
-                Err(DriveError::KeyNotTaken { drive: self.line.name.clone(), reason })
+        let reason = match status.map(|status| (status.next, tag_of(&status))) {
+            Some((NextBlock::Plain, _)) => format!("block {lbn} stands on the tape as it was given"),
+            Some((NextBlock::Encrypted, found)) if found != tag => {
+                format!("block {lbn} names key {found} instead of {tag}")
             }
-            Some(status) if status.next == NextBlock::Encrypted && tag_of(&status) != tag => {
-                let reason = format!("block {lbn} names key {} instead of {tag}", tag_of(&status));
-                Err(DriveError::KeyNotTaken { drive: self.line.name.clone(), reason })
+            Some((NextBlock::KeyMissing, _)) => {
+                format!("block {lbn} stands on the tape under a key that the drive does not have")
             }
-            // A filemark, or a drive that cannot tell.
-            _ => Ok(()),
-        }
+            Some((NextBlock::OtherAlgorithm, _)) => {
+                format!("block {lbn} stands on the tape under a cipher that the drive does not have")
+            }
+            // The right key, a filemark, or a drive that cannot tell.
+            Some((NextBlock::Encrypted | NextBlock::NoBlock | NextBlock::Unknown, _)) | None => return Ok(()),
+        };
+        Err(DriveError::KeyNotTaken { drive: self.line.name.clone(), reason })
     }
 
     /// A block that the drive could not or may not decrypt. The drive is left in front of it, or behind it if it was

@@ -3,7 +3,7 @@
 use capstan_format::{Algorithm, KeyTag};
 use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::scsi::SenseKey;
-use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Flush, ReadOutcome, WriteOutcome};
 
 use super::script::{KeyState, Leap, Script, Upset, sense};
 
@@ -164,16 +164,40 @@ fn a_plain_volume_is_read_with_a_key_at_hand_and_overwritten_with_it() {
     assert_eq!(drive.medium().unwrap().encryption, encrypted);
 }
 
-/// A drive that says it encrypts and does not: found at the first flush, by what stands on the tape.
+/// A drive that says it encrypts and does not, or not with this key: found at the first flush, by what stands on the
+/// tape. A block under another key is one that the drive itself has no key for, and that was taken for proof.
 #[test]
 fn the_first_block_is_looked_at_on_the_tape() {
-    for (on_tape, is_told) in [(&[][..], true), (&[8; 16][..], false), (&[1; 16][..], false)] {
+    let mut other_cipher = vec![0; 16];
+    (other_cipher[1], other_cipher[3], other_cipher[12]) = (0x21, 12, 4);
+    let mut untold = other_cipher.clone();
+    untold[12] = 1;
+    // What the tape holds, the page that says so if it is another one, and what is told.
+    type Case = (&'static [u8], Option<Vec<u8>>, Option<&'static str>);
+    let cases: [Case; 5] = [
+        (&[], None, Some("stands on the tape as it was given")),
+        (&[8; 16], None, Some("under a key that the drive does not have")),
+        (&[1; 16], Some(other_cipher), Some("under a cipher that the drive does not have")),
+        (&[1; 16], Some(untold), None),
+        (&[1; 16], None, None),
+    ];
+    for (on_tape, page, told) in cases {
         let (script, mut drive) = drive(0, &[]);
         drive.set_key(key(1)).unwrap();
         drive.write_block(b"zero").unwrap();
         script.bench().on_tape = on_tape.to_vec();
-        let flushed = drive.write_filemarks(1, capstan_tape::Flush::Synchronous);
-        assert_eq!(matches!(flushed, Err(DriveError::KeyNotTaken { .. })), is_told, "{on_tape:?}: {flushed:?}");
+        if let Some(page) = page {
+            script.bench().upset(0xa2, Upset::Returns(page));
+        }
+        let flushed = drive.write_filemarks(1, Flush::Synchronous);
+        match told {
+            None => assert_eq!(flushed.unwrap(), WriteOutcome::Written),
+            Some(told) => {
+                let refused = flushed.unwrap_err();
+                assert!(matches!(refused, DriveError::KeyNotTaken { .. }), "{on_tape:?}: {refused:?}");
+                assert!(refused.to_string().contains(told), "{refused}");
+            }
+        }
         assert_eq!(drive.position().unwrap().lbn, 2);
     }
 }
