@@ -23,8 +23,7 @@ pub(super) enum KeySlot {
         key: DriveKey,
         /// The drive's count of keys when this one came in.
         instance: u32,
-        /// First block written with it that has not been looked at.
-        unproved: Option<u64>,
+        proof: Proof,
     },
     /// This key is wanted and was taken out of the drive, which reads a plain volume. It goes back before the beginning
     /// of tape is written.
@@ -33,6 +32,17 @@ pub(super) enum KeySlot {
     Lost,
     /// The drive has its keys from a key manager of its own.
     Elsewhere,
+}
+
+/// Whether a block that was written with a key was looked at on the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// No block was written with it yet.
+    NoBlock,
+    /// The last one that was written with it.
+    Outstanding(u64),
+    /// One was looked at, or the drive cannot tell.
+    Given,
 }
 
 impl KeySlot {
@@ -179,7 +189,7 @@ impl<T: Transport> ScsiDrive<T> {
         let status = self.encryption_status()?;
         match proof(status.as_ref(), before, entry, &set.key_data) {
             Ok(instance) => {
-                self.slot = KeySlot::Loaded { key, instance, unproved: None };
+                self.slot = KeySlot::Loaded { key, instance, proof: Proof::NoBlock };
                 Ok(())
             }
             Err(reason) => {
@@ -291,23 +301,21 @@ impl<T: Transport> ScsiDrive<T> {
 
     /// A block went out with the loaded key.
     pub(super) fn wrote_with_key(&mut self, lbn: u64) {
-        if let KeySlot::Loaded { unproved: unproved @ None, instance: _, key: _ } = &mut self.slot {
-            *unproved = Some(lbn);
+        if let KeySlot::Loaded { proof: proof @ (Proof::NoBlock | Proof::Outstanding(_)), .. } = &mut self.slot {
+            *proof = Proof::Outstanding(lbn);
         }
     }
 
-    /// After a flush: the first block that was written with a key must stand on the tape as encrypted with it. Done
-    /// once for each load of a key, and only while the block is near, as a locate over half a tape costs more than it
-    /// proves.
-    pub(super) fn prove_first_block(&mut self) -> Result<(), DriveError> {
-        let KeySlot::Loaded { key, unproved: Some(lbn), .. } = &self.slot else { return Ok(()) };
+    /// After a flush: a block that was written with a key must stand on the tape as encrypted with it. Done once for
+    /// each load of a key, with the last block: the first flush of a session that was appended comes after a whole
+    /// checkpoint, and a locate over that much tape costs more than it proves.
+    pub(super) fn prove_key(&mut self) -> Result<(), DriveError> {
+        let KeySlot::Loaded { key, proof: Proof::Outstanding(lbn), .. } = &self.slot else { return Ok(()) };
         let (tag, lbn) = (key.tag, *lbn);
         let back = self.known()?;
-        if let KeySlot::Loaded { unproved, .. } = &mut self.slot {
-            // As good as proved when it is far: never asked again.
-            *unproved = None;
-        }
-        if back.saturating_sub(lbn) > PROVED_WITHIN_BLOCKS {
+        // What was written in front of it since has ended the tape there, or many filemarks lie between: the next flush
+        // has another block.
+        if lbn >= back || back - lbn > PROVED_WITHIN {
             return Ok(());
         }
         let early_warning = self.loaded()?.early_warning;
@@ -326,8 +334,15 @@ impl<T: Transport> ScsiDrive<T> {
             Some((NextBlock::OtherAlgorithm, _)) => {
                 format!("block {lbn} stands on the tape under a cipher that the drive does not have")
             }
-            // The right key, a filemark, or a drive that cannot tell.
-            Some((NextBlock::Encrypted | NextBlock::NoBlock | NextBlock::Unknown, _)) | None => return Ok(()),
+            // A filemark was written over it.
+            Some((NextBlock::NoBlock, _)) => return Ok(()),
+            // The right key, or a drive that cannot tell.
+            Some((NextBlock::Encrypted | NextBlock::Unknown, _)) | None => {
+                if let KeySlot::Loaded { proof, .. } = &mut self.slot {
+                    *proof = Proof::Given;
+                }
+                return Ok(());
+            }
         };
         Err(DriveError::KeyNotTaken { drive: self.line.name.clone(), reason })
     }
@@ -377,8 +392,8 @@ fn is_off(status: &EncryptionStatus) -> bool {
     (status.encryption, status.decryption) == (EncryptionMode::Disable as u8, DecryptionMode::Disable as u8)
 }
 
-/// How far behind a block may be proved: what a label and its first filemarks take.
-const PROVED_WITHIN_BLOCKS: u64 = 64;
+/// How far behind a block may be looked at, counted in blocks and filemarks: only filemarks lie between.
+const PROVED_WITHIN: u64 = 64;
 
 /// The count of keys under which the drive has the key, or what it says instead.
 fn proof(

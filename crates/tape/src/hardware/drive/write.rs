@@ -73,7 +73,8 @@ impl<T: Transport> ScsiDrive<T> {
             let reason = format!("the host adapter passed only {} bytes of block {lbn} on: look at it", done.moved);
             return Err(DriveError::Hardware { drive: self.line.name.clone(), reason });
         }
-        if state != EncryptionState::Plain {
+        // Filemarks have no key.
+        if sent.is_some() && state != EncryptionState::Plain {
             self.wrote_with_key(lbn);
         }
         // Ours is told once, and holds all the same.
@@ -126,7 +127,7 @@ impl<T: Transport> ScsiDrive<T> {
                 self.flush_alone(lbn)?;
             }
             self.unflushed = false;
-            self.prove_first_block()?;
+            self.prove_key()?;
         }
         if count == 0 && self.loaded()?.early_warning {
             outcome = WriteOutcome::EarlyWarning;

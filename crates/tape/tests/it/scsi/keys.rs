@@ -201,3 +201,46 @@ fn the_first_block_is_looked_at_on_the_tape() {
         assert_eq!(drive.position().unwrap().lbn, 2);
     }
 }
+
+/// The first flush of a session that was appended is its first checkpoint, and its first block lies far behind by then:
+/// nothing was looked at. Further flushes cost no locate.
+#[test]
+fn a_block_of_a_long_session_is_looked_at_once() {
+    let locates = |script: &Script| {
+        let bench = script.bench();
+        bench.log.iter().filter(|cdb| cdb[0] == 0x92).map(|cdb| cdb[11]).collect::<Vec<_>>()
+    };
+    for (on_tape, is_told) in [(&[1; 16], false), (&[8; 16], true)] {
+        let (script, mut drive) = drive(3, on_tape);
+        drive.set_key(key(1)).unwrap();
+        drive.locate(3).unwrap();
+        drive.write_filemarks(1, Flush::Synchronous).unwrap();
+        script.bench().log.clear();
+        for number in 4..104u64 {
+            drive.write_block(&number.to_be_bytes()).unwrap();
+        }
+        let flushed = drive.write_filemarks(1, Flush::Synchronous);
+        assert_eq!(matches!(flushed, Err(DriveError::KeyNotTaken { .. })), is_told, "{on_tape:?}: {flushed:?}");
+        assert_eq!(locates(&script), [103, 105], "the last block, and back");
+        script.bench().log.clear();
+        drive.write_block(b"105").unwrap();
+        let again = drive.write_filemarks(1, Flush::Synchronous);
+        assert_eq!(matches!(again, Err(DriveError::KeyNotTaken { .. })), is_told, "{on_tape:?}: {again:?}");
+        assert_eq!(locates(&script), if is_told { vec![105, 107] } else { vec![] });
+    }
+}
+
+/// A block that lies behind the position is not on the tape any more once something was written in front of it.
+#[test]
+fn a_block_that_was_written_over_is_not_looked_for() {
+    let (script, mut drive) = drive(0, &[1; 16]);
+    drive.set_key(key(1)).unwrap();
+    for _ in 0..3 {
+        drive.write_block(b"block").unwrap();
+    }
+    drive.locate(1).unwrap();
+    script.bench().log.clear();
+    drive.write_filemarks(1, Flush::Synchronous).unwrap();
+    assert_eq!(script.bench().opcodes(), [0x10]);
+    assert_eq!(drive.position().unwrap().lbn, 2);
+}
