@@ -75,7 +75,8 @@ pub enum DriveError {
         /// The drive.
         drive: String,
     },
-    /// Medium: a block cannot be read (3/11/00); it was passed over.
+    /// Medium: a block cannot be read (3/xx on a read, which passes over it), or not be reached (3/11, 3/14, 3/31/00 on
+    /// the way to it, where the drive stays).
     #[error("block {lbn} cannot be read: {reason}")]
     ReadFailed {
         /// Its logical block number.
@@ -83,7 +84,7 @@ pub enum DriveError {
         /// What was found.
         reason: String,
     },
-    /// Medium: a write failed (3/0C/00).
+    /// Medium: a write failed (3/xx on a write, 3/0C/00 and 3/50/00 on whatever else writes the buffer out).
     #[error("write at block {lbn} failed")]
     WriteFailed {
         /// The logical block number.
@@ -370,7 +371,8 @@ pub enum DriveError {
         /// What it says instead.
         reason: String,
     },
-    /// Drive: it does not do what it was asked; nothing was changed (5/xx and conditions that no rule is known for).
+    /// Drive: it does not do what it was asked. With 5/xx nothing was changed; after anything else, such as a medium
+    /// error on the way to a block (3/xx), the position is unknown until a locate succeeds.
     #[error("drive {drive} refused {command}: {sense}")]
     Refused {
         /// The drive.

@@ -28,7 +28,8 @@ pub enum About {
     AnEarlierCommand,
 }
 
-/// What is to be done.
+/// What is to be done. Of a medium error (3/xx, [`Sense::is_medium_error`]) the command has the last word: drives have
+/// many codes for it, and some have the same ones for a write, a read and the way to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Everything since the last synchronous flush is uncommitted: roll back to it; the position is unknown.
@@ -153,6 +154,11 @@ impl Sense {
         };
         TABLE.iter().find(matches).map(|Row(.., action)| *action)
     }
+
+    /// Whether the medium failed this command where it stood. 3/30 says that the whole of it is of the wrong kind.
+    pub fn is_medium_error(self) -> bool {
+        self.about == About::ThisCommand && self.key == 0x3 && self.asc != 0x30
+    }
 }
 
 #[cfg(test)]
@@ -200,5 +206,9 @@ mod tests {
         }
         let unknown = Sense { about: About::ThisCommand, key: 5, asc: 0x24, ascq: 0 };
         assert_eq!(unknown.action(), None);
+        let of_medium = |about, key, asc| Sense { about, key, asc, ascq: 0 }.is_medium_error();
+        assert!(of_medium(About::ThisCommand, 3, 0x52) && of_medium(About::ThisCommand, 3, 0x11));
+        assert!(!of_medium(About::ThisCommand, 3, 0x30) && !of_medium(About::ThisCommand, 4, 0x11));
+        assert!(!of_medium(About::AnEarlierCommand, 3, 0x0c));
     }
 }

@@ -7,8 +7,11 @@ use super::reservation::Reserved;
 use crate::DriveError;
 use crate::hardware::line::Failure;
 use crate::health::Cleaning;
-use crate::scsi::sense::Action;
+use crate::scsi::sense::{Action, Sense};
 use crate::scsi::{ScsiStatus, SenseData, SenseKey, Transport, TransportError};
+
+/// Additional sense code of 3/09/00.
+const TRACK_FOLLOWING: u8 = 0x09;
 
 /// What is no longer known after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +72,10 @@ impl<T: Transport> ScsiDrive<T> {
         let reason = || sense.to_string();
         match sense.action() {
             Some(Action::RollBack) => (Unknown::Position, DriveError::Deferred { source: source().into() }),
-            Some(Action::CloseVolume) => (Unknown::Position, DriveError::WriteFailed { lbn, source: source() }),
+            Some(Action::CloseVolume | Action::ReadElsewhere) => (Unknown::Position, self.medium_error(what, sense)),
             Some(Action::NextVolume) => (Unknown::Position, DriveError::EndOfMedium { lbn }),
             Some(Action::EndOfData) => (Unknown::Position, DriveError::BlankCheck { lbn, end_of_data: lbn }),
             Some(Action::RecoverReadOnly) => (Unknown::Position, DriveError::EndOfDataLost { reason: reason() }),
-            Some(Action::ReadElsewhere) => (Unknown::Position, DriveError::ReadFailed { lbn, reason: reason() }),
             Some(Action::Eject) => (Unknown::Nothing, DriveError::Incompatible { drive, reason: reason() }),
             Some(Action::DriveDown) => (
                 Unknown::Everything,
@@ -110,6 +112,7 @@ impl<T: Transport> ScsiDrive<T> {
             | None => {
                 let refused = DriveError::Refused { drive: drive.clone(), command: what, sense };
                 match sense.key {
+                    _ if sense.is_medium_error() => (Unknown::Position, self.medium_error(what, sense)),
                     // 2/3A/01 and 02 say how the drive stands empty.
                     key if key == SenseKey::NotReady as u8 && sense.asc == 0x3a => {
                         (Unknown::Cartridge, DriveError::NoMedium { drive })
@@ -126,6 +129,21 @@ impl<T: Transport> ScsiDrive<T> {
                     _ => (Unknown::Position, refused),
                 }
             }
+        }
+    }
+
+    /// A medium error. Its code says what the drive has met, and the command what that means.
+    fn medium_error(&self, what: &'static str, sense: Sense) -> DriveError {
+        let lbn = self.at.unwrap_or(self.last_lbn);
+        let write_failed = || DriveError::WriteFailed { lbn, source: std::io::Error::other(sense.to_string()) };
+        let read_failed = || DriveError::ReadFailed { lbn, reason: sense.to_string() };
+        match (what, sense.action()) {
+            ("WRITE" | "WRITE FILEMARKS" | "ERASE", _) => write_failed(),
+            ("READ", _) => read_failed(),
+            // Whatever moves the tape writes the buffer out first. A track is also lost on the way to a block.
+            (_, Some(Action::CloseVolume)) if sense.asc != TRACK_FOLLOWING => write_failed(),
+            (_, Some(Action::ReadElsewhere)) => read_failed(),
+            _ => DriveError::Refused { drive: self.line.name.clone(), command: what, sense },
         }
     }
 

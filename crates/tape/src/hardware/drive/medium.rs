@@ -202,9 +202,7 @@ impl<T: Transport> ScsiDrive<T> {
                 Ok(state.unwrap_or(EncryptionState::Encrypted { algorithm: Algorithm::Aes256Gcm, tag: NO_TAG }))
             }
             // The first block cannot be read; others may be.
-            Err(Failure::Check(data)) if data.sense.action() == Some(Action::ReadElsewhere) => {
-                Ok(EncryptionState::Plain)
-            }
+            Err(Failure::Check(data)) if data.sense.is_medium_error() => Ok(EncryptionState::Plain),
             Err(failure) => Err(self.failed("READ", failure)),
         }
     }

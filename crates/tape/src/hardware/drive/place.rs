@@ -108,9 +108,15 @@ impl<T: Transport> ScsiDrive<T> {
             }
             // A blank tape may have no other word for its end of data.
             (Err(failure), Destination::EndOfData) if failure.action() == Some(Action::EndOfData) => {}
-            (gone, _) => {
-                self.checked(what, gone)?;
-            }
+            (gone, to) => match (self.checked(what, gone), to) {
+                // It is the block that cannot be reached, and not the one where the drive stood.
+                (Err(DriveError::ReadFailed { reason, .. }), Destination::Object(lbn)) => {
+                    return Err(DriveError::ReadFailed { lbn, reason });
+                }
+                (done, _) => {
+                    done?;
+                }
+            },
         }
         let seen = self.line.transport.commands_seen();
         let others = seen.map(|seen| seen.wrapping_sub(self.line.sent));

@@ -47,7 +47,7 @@ impl<T: Transport> ScsiDrive<T> {
                     _ if data.sense.key == SenseKey::DataProtect as u8 && data.sense.asc == 0x74 => {
                         return Err(self.undecipherable(lbn, &data));
                     }
-                    Some(Action::ReadElsewhere) => return Err(self.unreadable(lbn, &data.sense.to_string())),
+                    _ if data.sense.is_medium_error() => return Err(self.unreadable(lbn, &data.sense.to_string())),
                     _ => return Err(self.failed("READ", Failure::Check(data))),
                 }
             }
@@ -116,6 +116,11 @@ impl<T: Transport> ScsiDrive<T> {
             Ok(()) => DriveError::ReadFailed { lbn, reason: reason.to_owned() },
             Err(DriveError::BlankCheck { .. }) => {
                 DriveError::ReadFailed { lbn, reason: format!("{reason}, and nothing behind it can be found") }
+            }
+            // The way behind it is damaged, too.
+            Err(DriveError::ReadFailed { .. }) => DriveError::ReadFailed { lbn, reason: reason.to_owned() },
+            Err(DriveError::Refused { sense, .. }) if sense.is_medium_error() => {
+                DriveError::ReadFailed { lbn, reason: reason.to_owned() }
             }
             Err(error) => error,
         }

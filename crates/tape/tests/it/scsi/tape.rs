@@ -220,6 +220,52 @@ fn a_host_that_moves_less_than_it_said_is_named_and_done_with() {
     assert_eq!(drive.position().unwrap().lbn, 2);
 }
 
+/// A read that met a servo error was told as a failed write, and the block was not recorded as bad.
+#[test]
+fn a_medium_error_of_a_read_is_a_block_that_cannot_be_read_whatever_its_code() {
+    for (asc, ascq) in [(0x00, 0x00), (0x09, 0x00), (0x0c, 0x00), (0x11, 0x02), (0x3b, 0x00), (0x52, 0x00)] {
+        let (script, mut drive) = loaded();
+        drive.locate(2).unwrap();
+        script.bench().upset(READ, Upset::Check(sense(SenseKey::MediumError, asc, ascq)));
+        let failed = drive.read_block(&mut [0; 100]).unwrap_err();
+        let told = matches!(failed, DriveError::ReadFailed { lbn: 2, .. }) && failed.blames_medium();
+        assert!(told, "{asc:02x}/{ascq:02x}: {failed:?}");
+        assert_eq!(drive.position().unwrap().lbn, 3);
+    }
+    let (script, mut drive) = loaded();
+    script.bench().upset(READ, Upset::Check(sense(SenseKey::MediumError, 0x30, 0x00)));
+    let unfit = drive.read_block(&mut [0; 100]).unwrap_err();
+    assert!(matches!(unfit, DriveError::Incompatible { .. }), "of the wrong kind: {unfit:?}");
+}
+
+/// No block is read or written on the way to one.
+#[test]
+fn a_medium_error_on_the_way_to_a_block_is_no_failed_write() {
+    let servo = || Upset::Check(sense(SenseKey::MediumError, 0x09, 0x00));
+    for (opcode, name) in [(0x92, "LOCATE"), (0x11, "SPACE")] {
+        let (script, mut drive) = loaded();
+        script.bench().upset(opcode, servo());
+        let failed = match opcode {
+            0x92 => drive.locate(7).unwrap_err(),
+            _ => drive.space_to_end_of_data().unwrap_err(),
+        };
+        assert!(matches!(failed, DriveError::Refused { command, .. } if command == name), "{failed:?}");
+        assert!(matches!(drive.write_block(b"seven"), Err(DriveError::Reset { .. })));
+        drive.locate(7).unwrap();
+    }
+    let (script, mut drive) = loaded();
+    script.bench().upset(0x92, Upset::Check(sense(SenseKey::MediumError, 0x14, 0x00)));
+    let missing = drive.locate(7).unwrap_err();
+    assert!(matches!(missing, DriveError::ReadFailed { lbn: 7, .. }), "not where it stood: {missing:?}");
+    // What cannot be read is the block, though the drive cannot go behind it either.
+    drive.locate(3).unwrap();
+    script.bench().upset(READ, servo());
+    script.bench().upset(0x92, servo());
+    let failed = drive.read_block(&mut [0; 100]).unwrap_err();
+    assert!(matches!(failed, DriveError::ReadFailed { lbn: 3, .. }), "{failed:?}");
+    assert!(matches!(drive.read_block(&mut [0; 100]), Err(DriveError::Reset { .. })));
+}
+
 #[test]
 fn filemarks_end_of_data_and_errors_of_reading() {
     let (script, mut drive) = loaded();

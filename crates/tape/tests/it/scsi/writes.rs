@@ -92,6 +92,47 @@ fn whatever_may_have_moved_the_tape_stops_writes_until_a_locate() {
     }
 }
 
+/// Drives have many codes for a medium that does not take a block. Most were told as a command that the drive refused,
+/// or as a block that cannot be read, and the next job was sent to the same place of the same volume.
+#[test]
+fn a_medium_error_of_a_write_is_a_failed_write_whatever_its_code() {
+    const CODES: [(u8, u8); 13] = [
+        (0x00, 0x00),
+        (0x03, 0x02),
+        (0x09, 0x00),
+        (0x0c, 0x00),
+        (0x0c, 0x02),
+        (0x11, 0x00),
+        (0x14, 0x00),
+        (0x31, 0x00),
+        (0x33, 0x00),
+        (0x3b, 0x00),
+        (0x50, 0x00),
+        (0x52, 0x00),
+        (0x80, 0x01),
+    ];
+    let fails = |asc, ascq, opcode| {
+        let (script, mut drive) = drive();
+        script.bench().upset(opcode, Upset::Check(sense(SenseKey::MediumError, asc, ascq)));
+        let failed = match opcode {
+            WRITE => drive.write_block(b"five").unwrap_err(),
+            _ => drive.write_filemarks(1, Flush::Synchronous).unwrap_err(),
+        };
+        (failed, drive.write_block(b"six"))
+    };
+    for opcode in [WRITE, FILEMARKS] {
+        for (asc, ascq) in CODES {
+            let (failed, again) = fails(asc, ascq, opcode);
+            let told = matches!(failed, DriveError::WriteFailed { lbn: 5, .. }) && failed.is_failed_write();
+            assert!(told, "{asc:02x}/{ascq:02x}: {failed:?}");
+            assert!(matches!(again, Err(DriveError::Reset { .. })), "{asc:02x}/{ascq:02x}: {again:?}");
+        }
+        let (failed, again) = fails(0x30, 0x00, opcode);
+        assert!(matches!(failed, DriveError::Incompatible { .. }), "of the wrong kind: {failed:?}");
+        again.unwrap();
+    }
+}
+
 /// The kernel's tape driver, or a health check, took the unit attention: it never reached this handle.
 #[test]
 fn an_attention_that_somebody_else_took_is_found_by_the_position() {
