@@ -32,7 +32,8 @@ const RESERVE_BYTES: u64 = 256 << 20;
 /// Who puts cartridges into a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FedBy {
-    /// A robot, or somebody who has done so: one that lies in the drive's mouth is to be taken.
+    /// A robot, or somebody who has done so: one that lies in the drive's mouth is to be taken, and one that the drive
+    /// has not noticed yet is waited for.
     Robot,
     /// A person, who is asked to.
     Person,
@@ -69,10 +70,13 @@ pub fn open_drive(
                 opened => opened?,
             };
             let drive = drive.with_reserve(RESERVE_BYTES).with_protection(protection);
-            let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
+            let drive = match fed_by {
+                FedBy::Robot => drive.fed_by_robot(),
+                FedBy::Person => drive.fed_by_hand(),
+            };
             Ok(Box::new(drive.with_on_wait(watched.on_wait())))
         }
-        Some(TAPE_MAJOR) => match st::StDrive::open_watched(path, st::StSettings::default(), on_wait) {
+        Some(TAPE_MAJOR) => match st::StDrive::open_watched(path, st::StSettings::fed_by(fed_by), on_wait) {
             Ok(drive) => Ok(Box::new(drive)),
             // Who looks for a free drive goes on to the next.
             Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),

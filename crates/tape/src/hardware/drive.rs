@@ -149,6 +149,14 @@ impl<T: Transport> ScsiDrive<T> {
         self
     }
 
+    /// A robot brings the cartridge before each load: a drive that does not notice it at once is waited for, a minute
+    /// at most.
+    #[must_use]
+    pub fn fed_by_robot(mut self) -> Self {
+        self.when_empty = Empty::Await;
+        self
+    }
+
     /// A person puts cartridges in, and the drive takes them by itself: what lies in its mouth was let go of, and is
     /// left there.
     #[must_use]

@@ -50,8 +50,8 @@ mod read;
 mod ready;
 mod write;
 
-use super::OnDeviceWait;
 use super::waits::Watched;
+use super::{FedBy, OnDeviceWait};
 use kernel::Node;
 
 /// What cannot be asked from the tape driver.
@@ -65,17 +65,32 @@ pub struct StSettings {
     pub compression: Option<DriveCompression>,
     /// How long a cartridge may take until it is ready.
     pub ready_within: Duration,
+    /// How long the drive may say that it is empty.
+    pub noticed_within: Duration,
 }
 
 impl Default for StSettings {
-    /// Blocks of 2 MiB, and 130 minutes: an LTO-9 cartridge that is new is calibrated for up to two hours.
+    /// Blocks of 2 MiB, and 130 minutes: an LTO-9 cartridge that is new is calibrated for up to two hours. A drive that
+    /// says that it is empty is.
     fn default() -> Self {
         Self {
             block_bytes_max: 2 << 20,
             capacity_bytes: None,
             compression: None,
             ready_within: Duration::from_secs(7800),
+            noticed_within: Duration::ZERO,
         }
+    }
+}
+
+impl StSettings {
+    /// A cartridge that a robot has just brought may not have been noticed yet.
+    pub(super) fn fed_by(fed_by: FedBy) -> Self {
+        let noticed_within = match fed_by {
+            FedBy::Robot => Duration::from_secs(60),
+            FedBy::Person => Duration::ZERO,
+        };
+        Self { noticed_within, ..Self::default() }
     }
 }
 

@@ -21,6 +21,10 @@ const UNIT_ATTENTIONS_MAX: usize = 64;
 /// How often the drive may say that it is empty after it has taken a load command.
 const EMPTY_AFTER_LOAD_MAX: usize = 5;
 
+/// How long a drive may take to notice a cartridge that a robot has brought: some libraries call a move done when the
+/// cartridge lies in the drive's mouth.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+
 impl<T: Transport> ScsiDrive<T> {
     pub(super) fn load_and_look(&mut self) -> Result<Medium, DriveError> {
         let mut loads = 1;
@@ -91,9 +95,17 @@ impl<T: Transport> ScsiDrive<T> {
                     self.slot.lose();
                 }
                 // It may be in the mouth of the drive, or let go of by an unload.
-                (_, Some((0x2, 0x04, 0x02))) if !load_sent && loads.next().is_some() => load_sent = self.send_load()?,
+                (_, Some((0x2, 0x04, 0x02))) if !load_sent && loads.next().is_some() => {
+                    load_sent = self.send_load(when_empty)?;
+                }
                 (_, Some((0x2, 0x3a, _))) if !load_sent && when_empty == Empty::Load && loads.next().is_some() => {
-                    load_sent = self.send_load()?;
+                    load_sent = self.send_load(when_empty)?;
+                }
+                (Failure::Check(data), Some((0x2, 0x3a, _)))
+                    if when_empty == Empty::Await && waited < NOTICED_WITHIN =>
+                {
+                    load_sent = load_sent || self.send_load(when_empty)?;
+                    self.line.announce(data.sense, since_s);
                 }
                 (Failure::Check(data), Some((0x2, 0x3a, _))) if load_sent && empty < EMPTY_AFTER_LOAD_MAX => {
                     empty += 1;
@@ -117,7 +129,7 @@ impl<T: Transport> ScsiDrive<T> {
 
     /// At once, so that what the drive does meanwhile can be told; a drive that knows no such thing is waited for.
     /// Whether it was begun.
-    fn send_load(&mut self) -> Result<bool, DriveError> {
+    fn send_load(&mut self, when_empty: Empty) -> Result<bool, DriveError> {
         let load = |immediate| Command::LoadUnload {
             load: true,
             hold: false,
@@ -136,6 +148,7 @@ impl<T: Transport> ScsiDrive<T> {
                 self.slot.lose();
                 Ok(false)
             }
+            Err(failure) if when_empty == Empty::Await && matches!(failure.codes(), Some((0x2, 0x3a, _))) => Ok(false),
             // It does so already.
             Err(failure) if matches!(failure.codes(), Some((0x2, 0x04, _))) => Ok(true),
             done => self.checked("LOAD", done).map(|_| true),
@@ -231,6 +244,8 @@ const NEEDS_A_PERSON: u8 = 0x03;
 pub(super) enum Empty {
     /// The cartridge may lie in its mouth: it is told to load it.
     Load,
+    /// A robot has just brought one, which the drive may not have noticed yet: it is waited for and told to load it.
+    Await,
     /// A cartridge that was there is gone, or nobody brought one: that is told.
     Tell,
 }

@@ -130,7 +130,7 @@ impl StDrive {
         self.seek(0)
     }
 
-    /// Until a cartridge is ready; at once if there is none.
+    /// Until a cartridge is ready; if there is none, until it would have been noticed.
     fn wait_for_medium(&mut self) -> Result<Status, DriveError> {
         let began = Instant::now();
         let (mut asked, mut looks) = (false, 0u32);
@@ -146,12 +146,14 @@ impl StDrive {
                 asked = true;
                 let _ = node.operate(Operation::Load, 1);
                 continue;
-            } else if status.empty() {
+            } else if status.empty() && waited >= self.settings.noticed_within {
                 return Err(self.no_medium());
             } else if waited >= self.settings.ready_within {
                 let reason = "the tape driver does not say why".to_owned();
                 return Err(DriveError::NotReady { drive: self.name.clone(), reason, waited });
             }
+            // One that was not there yet may have to be loaded when it is.
+            asked = !status.empty();
             looks += 1;
             if looks.is_multiple_of(LOOKS_TO_ASK) {
                 let sense = sense_beside(&self.path);

@@ -93,6 +93,44 @@ fn an_empty_drive_has_no_medium() {
     assert!(matches!(cleaning, DriveError::CleaningCartridge { .. }), "{cleaning:?}");
 }
 
+/// Some libraries call a move done before the drive has noticed the cartridge: that it was empty ended the mount.
+#[test]
+fn a_cartridge_that_a_robot_has_just_brought_is_waited_for() {
+    let script = Script::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    let drive = opened(&script).fed_by_robot();
+    let mut drive = drive.with_on_wait(Box::new(move |waiting| listener.lock().unwrap().push(waiting.to_string())));
+    let empty = |looks: usize| {
+        for _ in 0..looks {
+            script.bench().upset(TEST_UNIT_READY, Upset::Check(sense(SenseKey::NotReady, 0x3a, 0x00)));
+            script.bench().upset(LOAD_UNLOAD, Upset::Check(sense(SenseKey::NotReady, 0x3a, 0x00)));
+        }
+    };
+    empty(20);
+    // It has noticed it, and threads it by itself.
+    script.bench().upset(TEST_UNIT_READY, Upset::Check(sense(SenseKey::NotReady, 0x04, 0x01)));
+    drive.load().unwrap();
+    let waits = std::mem::take(&mut *told.lock().unwrap());
+    assert_eq!(waits.len(), 21);
+    assert!(waits[19].contains("not ready yet, 19 s so far"), "{waits:?}");
+
+    // It has noticed it, and is to be told to load it.
+    drive.unload().unwrap();
+    empty(10);
+    script.bench().upset(TEST_UNIT_READY, Upset::Check(sense(SenseKey::NotReady, 0x3a, 0x00)));
+    script.bench().log.clear();
+    drive.load().unwrap();
+    assert_eq!(script.bench().opcodes().iter().filter(|opcode| **opcode == LOAD_UNLOAD).count(), 11);
+
+    told.lock().unwrap().clear();
+    empty(1000);
+    let missing = drive.load().unwrap_err();
+    assert!(matches!(missing, DriveError::NoMedium { .. }), "{missing:?}");
+    let told = told.lock().unwrap();
+    assert!(told.last().is_some_and(|text| text.contains("55 s so far")), "{told:?}");
+}
+
 /// What lies in the buffer is gone with a reset: a load that meets one must not pass over it in silence.
 #[test]
 fn a_reset_before_a_load_is_told_if_blocks_were_not_flushed() {
