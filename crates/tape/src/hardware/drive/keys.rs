@@ -374,12 +374,13 @@ impl<T: Transport> ScsiDrive<T> {
             Some(EncryptionState::Encrypted { tag, .. }) => tag,
             _ => NO_TAG,
         };
-        let needed = named.unwrap_or(of_volume);
-        match self.slot.key().map(|key| key.tag) {
-            None => DriveError::NoKey { drive, lbn, tag: needed },
+        match (named, self.slot.key().map(|key| key.tag)) {
+            (named, None) => DriveError::NoKey { drive, lbn, tag: named.unwrap_or(of_volume) },
             // It is the key of that name, and does not open the block.
-            Some(loaded) if loaded == needed => passed_over(self, DriveError::Integrity { lbn }),
-            Some(loaded) => DriveError::WrongKey { drive, needed, loaded },
+            (Some(named), Some(loaded)) if named == loaded => passed_over(self, DriveError::Integrity { lbn }),
+            // A volume may have several keys: the loaded one is not this block's, and which is the drive cannot tell.
+            (None, Some(loaded)) if loaded == of_volume => DriveError::WrongKey { drive, needed: NO_TAG, loaded },
+            (named, Some(loaded)) => DriveError::WrongKey { drive, needed: named.unwrap_or(of_volume), loaded },
         }
     }
 }

@@ -146,6 +146,32 @@ fn a_block_names_the_key_that_it_needs() {
     assert!(matches!(foisted, DriveError::PlainBlock { lbn: 1 }), "no tag failed: {foisted:?}");
 }
 
+/// A drive that cannot name the key of a block, on a volume with several: the volume's first key, which is loaded, was
+/// taken for the block's, and the block for altered.
+#[test]
+fn a_block_whose_key_the_drive_cannot_name_is_not_taken_for_altered() {
+    let mut nameless = vec![0; 16];
+    (nameless[1], nameless[3], nameless[12]) = (0x21, 12, 6);
+    let refused = Upset::Check(sense(SenseKey::IllegalRequest, 0x24, 0x00));
+    for page in [refused, Upset::Returns(nameless)] {
+        for ascq in [0x01, 0x03, 0x05] {
+            let (script, mut drive) = drive(3, &[7; 16]);
+            drive.set_key(key(7)).unwrap();
+            script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, ascq)));
+            script.bench().upset(0xa2, page.clone());
+            let wrong = drive.read_block(&mut [0; 100]).unwrap_err();
+            let told = matches!(&wrong, DriveError::WrongKey { needed, loaded, .. }
+                if (*needed, *loaded) == (KeyTag([0; 16]), KeyTag([7; 16])));
+            assert!(told && !wrong.blames_medium(), "{ascq:02x}: {wrong:?}");
+            assert_eq!(drive.position().unwrap().lbn, 0, "another key may open it");
+            // The drive names the loaded one, and cannot open the block.
+            script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, ascq)));
+            let altered = drive.read_block(&mut [0; 100]).unwrap_err();
+            assert!(matches!(altered, DriveError::Integrity { lbn: 0 }), "{ascq:02x}: {altered:?}");
+        }
+    }
+}
+
 /// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is
 /// needed.
 #[test]
