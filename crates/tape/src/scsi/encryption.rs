@@ -266,7 +266,7 @@ pub fn capabilities(algorithms: &[AlgorithmEntry], volume_loaded: bool) -> Vec<u
     let mut bytes = vec![0; 20];
     bytes[..2].copy_from_slice(&page::CAPABILITIES.to_be_bytes());
     bytes[2..4].copy_from_slice(&((16 + 24 * algorithms.len()) as u16).to_be_bytes());
-    // External encryption is not known to it; it can be configured.
+    // EXTDECC 01b: external encryption is not known to it. CFG_P 01b: hosts may set it.
     bytes[4] = 0x05;
     for entry in algorithms {
         let mut descriptor = [0; 24];
@@ -284,6 +284,12 @@ pub fn capabilities(algorithms: &[AlgorithmEntry], volume_loaded: bool) -> Vec<u
         bytes.extend_from_slice(&descriptor);
     }
     bytes
+}
+
+/// Whether a capabilities page says that hosts may not set or clear keys, as a library or a key manager gives them:
+/// CFG_P, bits 1-0 of byte 4: 01b they may, 10b they may not, 00b the drive does not say.
+pub fn is_set_elsewhere(bytes: &[u8]) -> bool {
+    be16(bytes, 0) == page::CAPABILITIES && bytes.get(4).is_some_and(|flags| flags & 0x03 == 0x02)
 }
 
 /// The ciphers in a capabilities page that are known here; others are passed over.
@@ -480,7 +486,12 @@ mod tests {
             authenticated_max: 12,
         };
         let other = AlgorithmEntry { index: 2, algorithm: Algorithm::Aes256Ccm, ..entry };
-        assert_eq!(algorithms_of(&capabilities(&[entry, other], true)), [entry, other]);
+        let mut page = capabilities(&[entry, other], true);
+        assert_eq!(algorithms_of(&page), [entry, other]);
+        for (flags, is_elsewhere) in [(0x05, false), (0x00, false), (0x06, true), (0x02, true), (0x08, false)] {
+            page[4] = flags;
+            assert_eq!(is_set_elsewhere(&page), is_elsewhere, "{flags:02x}");
+        }
         let key_data = KeyData { unauthenticated: b"tag".to_vec(), authenticated: Vec::new() };
         let status = EncryptionStatus {
             scope: 2,
@@ -507,6 +518,7 @@ mod tests {
             let _ = SetEncryption::of_bytes(&changed);
             let _ = NextBlockStatus::of_bytes(&changed);
             let _ = algorithms_of(&changed);
+            let _ = is_set_elsewhere(&changed[..at]);
         }
     }
 }

@@ -106,10 +106,15 @@ impl<T: Transport> ScsiDrive<T> {
             return Ok(());
         }
         // Whatever comes of it, the key is not wanted any more.
+        let was_loaded = self.key_is_loaded();
         self.slot = KeySlot::Empty;
         self.drain_if_lost()?;
         let done = self.send_clear_page();
-        self.key_page_checked(done)
+        match self.key_page_checked(done) {
+            // There is none of ours to clear.
+            Err(DriveError::KeysFromElsewhere { .. }) if !was_loaded => Ok(()),
+            done => done,
+        }
     }
 
     /// After a reset was told, further unit attentions are no news; they must not fail the command that puts things

@@ -171,7 +171,12 @@ impl<T: Transport> ScsiDrive<T> {
             asked = self.ask_security_page(encryption::page::CAPABILITIES);
         }
         self.algorithms = match asked {
-            Ok(bytes) => encryption::algorithms_of(&bytes),
+            Ok(bytes) => {
+                if encryption::is_set_elsewhere(&bytes) {
+                    self.slot = KeySlot::Elsewhere;
+                }
+                encryption::algorithms_of(&bytes)
+            }
             // It knows no such command.
             Err(failure) if matches!(failure.codes(), Some((0x5, ..))) => Vec::new(),
             Err(failure) => return Err(self.failed("SECURITY PROTOCOL IN", failure)),

@@ -3,6 +3,7 @@
 use capstan_format::{Algorithm, KeyTag};
 use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::scsi::SenseKey;
+use capstan_tape::scsi::encryption::{AlgorithmEntry, capabilities};
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Flush, ReadOutcome, WriteOutcome};
 
 use super::script::{KeyState, Leap, Script, Upset, sense};
@@ -57,6 +58,40 @@ fn a_key_that_was_left_behind_is_cleared_by_the_load() {
     drive.load().unwrap();
     assert!(!drive.identity().encrypts);
     assert!(matches!(drive.set_key(key(1)), Err(DriveError::KeysFromElsewhere { .. })));
+}
+
+/// A library that manages encryption and has it off for this volume: that was noticed only by a clear that the drive
+/// refused, and a volume without encryption could not be labelled.
+#[test]
+fn a_drive_whose_keys_come_from_elsewhere_is_written_without_keys_of_ours() {
+    let entry =
+        AlgorithmEntry { index: 1, algorithm: Algorithm::Aes256Gcm, unauthenticated_max: 32, authenticated_max: 12 };
+    let prevented = || Upset::Check(sense(SenseKey::IllegalRequest, 0x74, 0x21));
+    for page_tells in [true, false] {
+        let script = Script::new();
+        script.bench().key = Some(KeyState::default());
+        if page_tells {
+            let mut page = capabilities(&[entry], false);
+            page[4] = 0x06;
+            script.bench().upset(0xa2, Upset::Returns(page));
+        }
+        let drive = ScsiDrive::open(script.clone(), "drive-0", DriveCompression::Off).unwrap();
+        let mut drive = drive.with_clock(Box::new(Leap(0.0)));
+        assert_eq!(drive.identity().encrypts, !page_tells);
+        drive.load().unwrap();
+        script.bench().upset(0xb5, prevented());
+        script.bench().log.clear();
+        drive.set_key(None).unwrap();
+        assert_eq!(script.bench().opcodes().contains(&0xb5), !page_tells);
+        drive.write_block(b"zero").unwrap();
+        assert!(!drive.identity().encrypts);
+        assert!(matches!(drive.set_key(key(1)), Err(DriveError::KeysFromElsewhere { .. })));
+    }
+    // A key of ours that cannot be cleared is told.
+    let (script, mut drive) = drive(0, &[]);
+    drive.set_key(key(1)).unwrap();
+    script.bench().upset(0xb5, prevented());
+    assert!(matches!(drive.set_key(None), Err(DriveError::KeysFromElsewhere { .. })));
 }
 
 #[test]
