@@ -51,6 +51,16 @@ pub fn open_drive(
     protection: BlockProtection,
     on_wait: &OnDeviceWait,
 ) -> Result<Box<dyn Drive>, ChangerError> {
+    open_named(path, fed_by, protection, on_wait).map(|(drive, _)| drive)
+}
+
+/// The same, with the serial number that the drive tells. The tape driver cannot ask for it.
+fn open_named(
+    path: &Path,
+    fed_by: FedBy,
+    protection: BlockProtection,
+    on_wait: &OnDeviceWait,
+) -> Result<(Box<dyn Drive>, Option<String>), ChangerError> {
     let name = path.display().to_string();
     let host = |source| ChangerError::Host { what: name.clone(), source };
     let metadata = std::fs::metadata(path).map_err(|source| ChangerError::Host {
@@ -74,10 +84,11 @@ pub fn open_drive(
                 FedBy::Robot => drive.fed_by_robot(),
                 FedBy::Person => drive.fed_by_hand(),
             };
-            Ok(Box::new(drive.with_on_wait(watched.on_wait())))
+            let serial = drive.serial().map(str::to_owned);
+            Ok((Box::new(drive.with_on_wait(watched.on_wait())), serial))
         }
         Some(TAPE_MAJOR) => match st::StDrive::open_watched(path, st::StSettings::fed_by(fed_by), on_wait) {
-            Ok(drive) => Ok(Box::new(drive)),
+            Ok(drive) => Ok((Box::new(drive), None)),
             // Who looks for a free drive goes on to the next.
             Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),
             Err(error) => Err(error.into()),

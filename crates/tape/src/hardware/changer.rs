@@ -80,6 +80,11 @@ impl<T: Transport> ScsiChanger<T> {
     /// The library cannot be asked.
     pub fn drive_serials(&mut self) -> Result<Vec<Option<String>>, ChangerError> {
         self.take_inventory()?;
+        Ok(self.told_drive_serials())
+    }
+
+    /// The same, as the last inventory told them.
+    pub(crate) fn told_drive_serials(&self) -> Vec<Option<String>> {
         let (first, count) = self.assignments.data_transfer;
         let mut serials = vec![None; usize::from(count)];
         // A library may leave elements out, or tell them in another order.
@@ -89,7 +94,7 @@ impl<T: Transport> ScsiChanger<T> {
                 *serial = drive.drive_serial();
             }
         }
-        Ok(serials)
+        serials
     }
 
     /// Has the robot look at every element anew: minutes.
