@@ -38,6 +38,8 @@ pub struct LocalDevices {
     keys: Arc<dyn KeySource>,
     drives: Arc<MountedDrives>,
     mounts: Mutex<HashMap<MountId, InDrive>>,
+    /// Drives that failed when they were to be used last, and how.
+    failed: Mutex<HashMap<u32, String>>,
     /// What was where when the library was asked last.
     last_inventory: Mutex<Option<LibraryInventory>>,
 }
@@ -61,8 +63,8 @@ impl LocalDevices {
         keys: Arc<dyn KeySource>,
         drives: Arc<MountedDrives>,
     ) -> Self {
-        let (mounts, last_inventory) = Default::default();
-        Self { library, loader, pace, keys, drives, mounts, last_inventory }
+        let (mounts, failed, last_inventory) = Default::default();
+        Self { library, loader, pace, keys, drives, mounts, failed, last_inventory }
     }
 
     fn library(&self) -> MutexGuard<'_, dyn Library + 'static> {
@@ -85,6 +87,10 @@ impl LocalDevices {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn failed(&self) -> MutexGuard<'_, HashMap<u32, String>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does something with a mounted drive that nobody uses at the time.
     fn with_drive<T>(
         &self,
@@ -99,12 +105,14 @@ impl LocalDevices {
         Ok(done?)
     }
 
-    /// A drive that is free and takes the volume, with the volume brought to it.
-    fn take_drive(&self, order: &MountOrder) -> Result<Taken, DevicesError> {
+    /// A drive that is free and takes the volume, with the volume brought to it. `notices`: drives that failed and were
+    /// not known to.
+    fn take_drive(&self, order: &MountOrder, notices: &mut Vec<String>) -> Result<Taken, DevicesError> {
         let volser = &order.volser;
         let mut library = self.library();
         let drives = library.drives()?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
+        let mut failure = None;
         let elements = self.inventory_of(&mut *library)?.elements;
         if let Some(address) = mail_slot_of(&elements, volser) {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
@@ -128,7 +136,17 @@ impl LocalDevices {
                     busy = error;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                // No other drive can get what is in this one.
+                Err(error) if holds(&elements, number, Some(volser)) => return Err(error.into()),
+                Err(error) => {
+                    let text = with_causes(&error);
+                    let message = format!("drive {number} cannot be used, so another one is tried: {text}");
+                    if self.failed().insert(number, text).is_none() {
+                        notices.push(message);
+                    }
+                    failure = failure.or(Some(error));
+                    continue;
+                }
             };
             // Reserved first: what a drive can do it says to whoever may use it.
             if let Err(reserved) = reserve(drive.as_mut(), &order.reservation) {
@@ -164,7 +182,10 @@ impl LocalDevices {
             let serial = serial_of(&mut *library, number);
             return Ok(Taken { drive, number, serial, left_alerts });
         }
-        Err(DevicesError::NoDrive(busy))
+        match (busy, failure) {
+            (busy @ ChangerError::InUse { .. }, _) | (busy, None) => Err(DevicesError::NoDrive(busy)),
+            (_, Some(failure)) => Err(failure.into()),
+        }
     }
 
     /// The same drive, at its pace and with the keys that blocks name.
@@ -279,7 +300,13 @@ impl Devices for LocalDevices {
         if barcode::is_cleaning(volser) {
             return Err(ChangerError::CleaningCartridge { volser: volser.clone() }.into());
         }
-        let Taken { drive, number, serial, left_alerts } = self.take_drive(order)?;
+        let mut notices = Vec::new();
+        let taken = self.take_drive(order, &mut notices);
+        // Where there was no other one, the error says it.
+        if !matches!(taken, Err(DevicesError::Changer(_))) {
+            notices.into_iter().for_each(|message| watch.notice(message));
+        }
+        let Taken { drive, number, serial, left_alerts } = taken?;
         let cartridge = Arc::default();
         let (mut drive, meter) = self.dressed(drive, volser, serial.as_ref(), &cartridge);
         let ready = match self.loader {
@@ -305,6 +332,7 @@ impl Devices for LocalDevices {
                 return Err(error);
             }
         };
+        self.failed().remove(&number);
         if let Some(serial) = medium.serial {
             let _ = cartridge.set(serial);
         }

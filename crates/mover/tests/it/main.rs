@@ -4,6 +4,7 @@
 mod extract_faults;
 mod extract_hostile;
 mod extract_round_trip;
+mod mounts;
 mod seam;
 mod source;
 mod torture;

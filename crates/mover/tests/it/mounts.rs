@@ -1,0 +1,207 @@
+//! Mounts in libraries whose drives fail, are full, or are in use.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use capstan_format::Volser;
+use capstan_mover::devices::{
+    ChangerOrder, Devices, DevicesError, DismountOrder, DriveReservation, KeySource, KeyWanted, Loader, LocalDevices,
+    MountOrder, MountReport, MountWatch, ReservationKey,
+};
+use capstan_mover::{HostError, MountedDrives};
+use capstan_tape::{
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, DriveKey, Element, ElementAddress,
+    Library, VirtualLibrary,
+};
+
+/// What goes wrong, by drive.
+#[derive(Default)]
+struct Trouble {
+    /// Its node is gone.
+    gone: HashSet<u32>,
+    /// Another program has it.
+    in_use: HashSet<u32>,
+}
+
+/// A virtual library in which something goes wrong.
+struct Troubled {
+    inner: VirtualLibrary,
+    trouble: Arc<Mutex<Trouble>>,
+}
+
+impl Troubled {
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap()
+    }
+}
+
+impl Changer for Troubled {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        self.inner.inventory()
+    }
+
+    /// As a robot does it, which takes nothing out of another drive.
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        let in_drive = |element: &Element| match element.address {
+            ElementAddress::Drive(other) if other != drive && element.volser.as_ref() == Some(volser) => Some(other),
+            _ => None,
+        };
+        match self.inner.inventory()?.iter().find_map(in_drive) {
+            Some(drive) => {
+                Err(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder: "nobody".to_owned() })
+            }
+            None => self.inner.load(volser, drive),
+        }
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.inner.unload(drive)
+    }
+
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.inner.carry_out_request(request)
+    }
+}
+
+impl Library for Troubled {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        self.inner.drives()
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        self.inner.describe_drives()
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        let what = format!("/dev/sg{drive}");
+        if self.trouble().gone.contains(&drive) {
+            return Err(ChangerError::Host { what, source: std::io::ErrorKind::NotFound.into() });
+        }
+        if self.trouble().in_use.contains(&drive) {
+            return Err(ChangerError::InUse { what, holder: "somebody".to_owned() });
+        }
+        self.inner.take_drive(drive)
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        self.inner.create_cartridge(spec)
+    }
+}
+
+/// Has no key.
+struct NoKeys;
+
+impl KeySource for NoKeys {
+    fn key(&self, wanted: &KeyWanted) -> Result<DriveKey, HostError> {
+        Err(format!("nobody has key {}", wanted.tag).into())
+    }
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Notices(Mutex<Vec<String>>);
+
+impl MountWatch for Notices {
+    fn waiting(&self, message: String) {
+        panic!("{message}");
+    }
+
+    fn notice(&self, message: String) {
+        self.0.lock().unwrap().push(message);
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+/// A library of two drives with cartridges A00001 and A00002, and what goes wrong there.
+struct Site {
+    _folder: tempfile::TempDir,
+    devices: LocalDevices,
+    trouble: Arc<Mutex<Trouble>>,
+    notices: Notices,
+}
+
+impl Site {
+    fn new() -> Self {
+        let (folder, trouble) = (tempfile::tempdir().unwrap(), Arc::<Mutex<Trouble>>::default());
+        let inner = VirtualLibrary::open(folder.path(), 2).unwrap();
+        let library: Arc<Mutex<dyn Library>> = Arc::new(Mutex::new(Troubled { inner, trouble: Arc::clone(&trouble) }));
+        let mounted = Arc::new(MountedDrives::new());
+        let devices = LocalDevices::new(library, Loader::Robot, None, Arc::new(NoKeys), mounted);
+        for name in ["A00001", "A00002"] {
+            let spec = CartridgeSpec {
+                volser: volser(name),
+                capacity_bytes: 16 << 20,
+                early_warning_bytes: 1 << 20,
+                generation: "virtual".to_owned(),
+            };
+            devices.change(&ChangerOrder::Create(spec)).unwrap();
+        }
+        Self { _folder: folder, devices, trouble, notices: Notices::default() }
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap()
+    }
+
+    fn try_mount(&self, name: &str) -> Result<MountReport, DevicesError> {
+        let reservation = DriveReservation { key: ReservationKey::new("mounts", 1), living: None };
+        let (labelled, first_key, needs) = Default::default();
+        let order = MountOrder { volser: volser(name), reservation, labelled, first_key, needs };
+        self.devices.mount(&order, &self.notices)
+    }
+
+    fn mount(&self, name: &str) -> MountReport {
+        self.try_mount(name).unwrap()
+    }
+
+    fn dismount(&self, report: &MountReport) {
+        let order = DismountOrder { mount: report.mount, description: None };
+        self.devices.dismount(&order).unwrap().outcome.unwrap();
+    }
+
+    fn notices(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notices.0.lock().unwrap())
+    }
+}
+
+fn volser(name: &str) -> Volser {
+    name.parse().unwrap()
+}
+
+/// A drive whose node was gone was tried first, as it was empty, and its error ended every job, though another drive
+/// stood idle.
+#[test]
+fn a_drive_that_cannot_be_opened_is_passed_over_and_told_once() {
+    let site = Site::new();
+    site.trouble().gone.insert(0);
+    for told in [1, 0] {
+        let report = site.mount("A00001");
+        assert_eq!(report.number, 1);
+        let notices = site.notices();
+        assert!(notices.len() == told && notices.iter().all(|text| text.contains("/dev/sg0")), "{notices:?}");
+        site.dismount(&report);
+    }
+    site.trouble().gone.clear();
+    let (one, other) = (site.mount("A00001"), site.mount("A00002"));
+    assert_eq!(one.number + other.number, 1, "it is used again");
+    site.dismount(&one);
+    site.dismount(&other);
+}
+
+#[test]
+fn a_drive_that_is_in_use_is_waited_for_before_one_that_cannot_be_opened_is_an_error() {
+    let site = Site::new();
+    site.trouble().gone.insert(0);
+    site.trouble().in_use.insert(1);
+    let busy = site.try_mount("A00001");
+    assert!(matches!(&busy, Err(DevicesError::NoDrive(ChangerError::InUse { .. }))), "{busy:?}");
+    site.trouble().gone.insert(1);
+    let gone = site.try_mount("A00001");
+    assert!(matches!(&gone, Err(DevicesError::Changer(ChangerError::Host { .. }))), "{gone:?}");
+    site.trouble().gone.clear();
+    site.trouble().in_use.clear();
+    site.dismount(&site.mount("A00001"));
+}
