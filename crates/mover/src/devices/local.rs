@@ -118,7 +118,8 @@ impl LocalDevices {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
         }
         let described = library.describe_drives()?;
-        for number in in_order(drives, volser, &elements, (&order.needs, &described)) {
+        let failed: Vec<u32> = self.failed().keys().copied().collect();
+        for number in in_order(drives, volser, (&elements, &failed), (&order.needs, &described)) {
             let unfit = described.get(number as usize).and_then(|drive| order.needs.refusal_of(number as usize, drive));
             if let Some(source) = unfit {
                 if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
@@ -144,7 +145,7 @@ impl LocalDevices {
                     if self.failed().insert(number, text).is_none() {
                         notices.push(message);
                     }
-                    failure = failure.or(Some(error));
+                    failure = failure.or(Some(error.into()));
                     continue;
                 }
             };
@@ -167,7 +168,25 @@ impl LocalDevices {
             // A person may have put it in already.
             let comes = self.loader == Loader::Robot && !holds(&elements, number, Some(volser));
             let left_alerts = if comes { left_alerts(drive.as_mut()) } else { Vec::new() };
-            let loaded = match library.load(volser, number) {
+            let mut loaded = library.load(volser, number);
+            // It was left in a drive that had failed.
+            if let Err(ChangerError::InOtherDrive { drive: other, .. }) = loaded
+                && failed.contains(&other)
+            {
+                match bring_back(&mut *library, other, &order.reservation) {
+                    Ok(()) => loaded = library.load(volser, number),
+                    Err(error) => {
+                        release(drive.as_mut());
+                        match error {
+                            DevicesError::NoDrive(in_use) => busy = in_use,
+                            // That drive may read it all the same, and is tried last.
+                            error => failure = failure.or(Some(error)),
+                        }
+                        continue;
+                    }
+                }
+            }
+            let loaded = match loaded {
                 Err(ChangerError::DriveFull { .. }) => {
                     // Left by a process that was killed: nobody uses this drive any more.
                     let let_go = drive.unload().map_err(ChangerError::from);
@@ -184,7 +203,7 @@ impl LocalDevices {
         }
         match (busy, failure) {
             (busy @ ChangerError::InUse { .. }, _) | (busy, None) => Err(DevicesError::NoDrive(busy)),
-            (_, Some(failure)) => Err(failure.into()),
+            (_, Some(failure)) => Err(failure),
         }
     }
 
@@ -326,7 +345,12 @@ impl Devices for LocalDevices {
             }
             Ok(medium) => medium,
             Err(error) => {
-                // The cartridge goes back; that it could not be loaded is the error to report.
+                if is_of_drive(&error) {
+                    self.failed().insert(number, with_causes(&error));
+                }
+                // The cartridge goes back; that it could not be loaded is the error to report. Many robots fetch no
+                // cartridge that the drive has not let go of.
+                let _ = drive.unload();
                 release(drive.as_mut());
                 let _ = self.library().unload(number);
                 return Err(error);
@@ -499,12 +523,19 @@ fn serial_of(library: &mut dyn Library, number: u32) -> Option<String> {
     Some(drives.nth(number as usize)?.serial?.trim().to_owned())
 }
 
-/// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and last those that
-/// hold what somebody else may want to find there; among those, as what the volume needs says.
+/// Whether the drive may be at fault that a volume could not be loaded: another one is tried first then.
+fn is_of_drive(error: &DevicesError) -> bool {
+    let DevicesError::Mover(MoverError::Drive { source, .. }) = error else { return false };
+    matches!(source, DriveError::Hardware { .. } | DriveError::OutOfReach { .. } | DriveError::NotReady { .. })
+}
+
+/// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and then those that
+/// hold what somebody else may want to find there; among those, as what the volume needs says. Those that failed when
+/// they were to be used last come last, even if it is in one of them.
 fn in_order(
     drives: u32,
     volser: &Volser,
-    elements: &[Element],
+    (elements, failed): (&[Element], &[u32]),
     (needs, described): (&DriveNeeds, &[DriveDescription]),
 ) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
@@ -513,7 +544,8 @@ fn in_order(
         (false, true) => 1,
         (false, false) => 2,
     };
-    order.sort_by_key(|&number| (full(number), described.get(number as usize).map(|drive| needs.turn_of(drive))));
+    let turn = |number: u32| described.get(number as usize).map(|drive| needs.turn_of(drive));
+    order.sort_by_key(|&number| (failed.contains(&number), full(number), turn(number)));
     order
 }
 

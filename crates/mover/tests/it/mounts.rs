@@ -1,6 +1,6 @@
 //! Mounts in libraries whose drives fail, are full, or are in use.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use capstan_format::Volser;
@@ -10,8 +10,9 @@ use capstan_mover::devices::{
 };
 use capstan_mover::{HostError, MountedDrives};
 use capstan_tape::{
-    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, DriveKey, Element, ElementAddress,
-    Library, VirtualLibrary,
+    BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
+    DriveIdentity, DriveKey, Element, ElementAddress, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,
+    WriteOutcome,
 };
 
 /// What goes wrong, by drive.
@@ -21,6 +22,25 @@ struct Trouble {
     gone: HashSet<u32>,
     /// Another program has it.
     in_use: HashSet<u32>,
+    /// So many loads fail.
+    loads_fail: HashMap<u32, u32>,
+    /// So many unloads fail.
+    unloads_fail: HashMap<u32, u32>,
+    /// It has not let go of its cartridge.
+    held: HashSet<u32>,
+}
+
+impl Trouble {
+    /// Whether one more fails.
+    fn fails(counts: &mut HashMap<u32, u32>, drive: u32) -> Result<(), DriveError> {
+        match counts.get_mut(&drive) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                Err(DriveError::Hardware { drive: format!("virtual-{drive}"), reason: "a worn head".to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A virtual library in which something goes wrong.
@@ -54,7 +74,12 @@ impl Changer for Troubled {
         }
     }
 
+    /// As a library does it that does not have its drives unload.
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        if self.trouble().held.contains(&drive) {
+            let (what, holder) = (format!("the cartridge in drive {drive}"), "the drive".to_owned());
+            return Err(ChangerError::InUse { what, holder });
+        }
         self.inner.unload(drive)
     }
 
@@ -80,11 +105,91 @@ impl Library for Troubled {
         if self.trouble().in_use.contains(&drive) {
             return Err(ChangerError::InUse { what, holder: "somebody".to_owned() });
         }
-        self.inner.take_drive(drive)
+        let (inner, trouble) = (self.inner.take_drive(drive)?, Arc::clone(&self.trouble));
+        Ok(Box::new(TroubledDrive { inner, number: drive, trouble }))
     }
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
         self.inner.create_cartridge(spec)
+    }
+}
+
+/// A drive of it.
+struct TroubledDrive {
+    inner: Box<dyn Drive>,
+    number: u32,
+    trouble: Arc<Mutex<Trouble>>,
+}
+
+impl Drive for TroubledDrive {
+    fn identity(&self) -> DriveIdentity {
+        self.inner.identity()
+    }
+
+    fn load(&mut self) -> Result<Medium, DriveError> {
+        let mut trouble = self.trouble.lock().unwrap();
+        trouble.held.insert(self.number);
+        Trouble::fails(&mut trouble.loads_fail, self.number)?;
+        self.inner.load()
+    }
+
+    fn unload(&mut self) -> Result<(), DriveError> {
+        let mut trouble = self.trouble.lock().unwrap();
+        Trouble::fails(&mut trouble.unloads_fail, self.number)?;
+        trouble.held.remove(&self.number);
+        self.inner.unload()
+    }
+
+    fn medium(&mut self) -> Result<Medium, DriveError> {
+        self.inner.medium()
+    }
+
+    fn block_limits(&self) -> BlockLimits {
+        self.inner.block_limits()
+    }
+
+    fn position(&mut self) -> Result<Position, DriveError> {
+        self.inner.position()
+    }
+
+    fn locate(&mut self, lbn: u64) -> Result<(), DriveError> {
+        self.inner.locate(lbn)
+    }
+
+    fn space_to_end_of_data(&mut self) -> Result<(), DriveError> {
+        self.inner.space_to_end_of_data()
+    }
+
+    fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError> {
+        self.inner.space_filemarks(count)
+    }
+
+    fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError> {
+        self.inner.read_block(buffer)
+    }
+
+    fn write_block(&mut self, block: &[u8]) -> Result<WriteOutcome, DriveError> {
+        self.inner.write_block(block)
+    }
+
+    fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError> {
+        self.inner.write_filemarks(count, flush)
+    }
+
+    fn erase(&mut self) -> Result<(), DriveError> {
+        self.inner.erase()
+    }
+
+    fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
+        self.inner.set_key(key)
+    }
+
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        self.inner.recommended_order(stretches)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        self.inner.care()
     }
 }
 
@@ -162,6 +267,15 @@ impl Site {
         self.devices.dismount(&order).unwrap().outcome.unwrap();
     }
 
+    /// The drive that a volume is in.
+    fn drive_of(&self, name: &str) -> Option<u32> {
+        let elements = self.devices.inventory().unwrap().elements;
+        match elements.into_iter().find(|element| element.volser == Some(volser(name))).unwrap().address {
+            ElementAddress::Drive(number) => Some(number),
+            _ => None,
+        }
+    }
+
     fn notices(&self) -> Vec<String> {
         std::mem::take(&mut *self.notices.0.lock().unwrap())
     }
@@ -204,4 +318,49 @@ fn a_drive_that_is_in_use_is_waited_for_before_one_that_cannot_be_opened_is_an_e
     site.trouble().gone.clear();
     site.trouble().in_use.clear();
     site.dismount(&site.mount("A00001"));
+}
+
+/// Its cartridge was not let go of, so that the robot could not fetch it; and as it held the volume, it was tried first
+/// for ever.
+#[test]
+fn a_drive_that_fails_a_load_lets_go_and_is_tried_last_until_one_succeeds() {
+    let site = Site::new();
+    site.trouble().loads_fail.insert(0, 1);
+    let failed = site.try_mount("A00001");
+    assert!(matches!(failed, Err(DevicesError::Mover(_))), "{failed:?}");
+    assert_eq!(site.drive_of("A00001"), None, "it went back to its slot");
+    for _ in 0..2 {
+        let report = site.mount("A00001");
+        assert_eq!(report.number, 1);
+        site.dismount(&report);
+    }
+    let (one, other) = (site.mount("A00001"), site.mount("A00002"));
+    assert_eq!((one.number, other.number), (1, 0), "it is better than none");
+    site.dismount(&one);
+    site.dismount(&other);
+    let again = site.mount("A00001");
+    assert_eq!(again.number, 0, "it has loaded a cartridge since");
+    site.dismount(&again);
+}
+
+#[test]
+fn a_volume_in_a_drive_that_failed_is_fetched_out_for_another_one() {
+    let site = Site::new();
+    site.trouble().loads_fail.insert(0, 1);
+    site.trouble().unloads_fail.insert(0, 1);
+    site.try_mount("A00001").unwrap_err();
+    assert_eq!(site.drive_of("A00001"), Some(0), "it is stuck there");
+    let report = site.mount("A00001");
+    assert_eq!(report.number, 1);
+    site.dismount(&report);
+    // Now it stays there, and is read where it is.
+    let other = site.mount("A00002");
+    assert_eq!(other.number, 1);
+    site.trouble().loads_fail.insert(0, 1);
+    site.trouble().unloads_fail.insert(0, 2);
+    site.try_mount("A00001").unwrap_err();
+    site.dismount(&other);
+    let report = site.mount("A00001");
+    assert_eq!(report.number, 0);
+    site.dismount(&report);
 }
