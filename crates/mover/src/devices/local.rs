@@ -10,7 +10,7 @@ use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
     AlertDemand, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, DriveKey, DriveNeeds, Element,
-    ElementAddress, Flush, Keyed, Library, Medium, MonotonicClock, PaceMeter, Paced, Rewritability, barcode,
+    ElementAddress, Finding, Flush, Keyed, Library, Medium, MonotonicClock, PaceMeter, Paced, Rewritability, barcode,
     with_causes,
 };
 
@@ -113,13 +113,15 @@ impl LocalDevices {
         let drives = library.drives()?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
         let mut failure = None;
-        let elements = self.inventory_of(&mut *library)?.elements;
+        let LibraryInventory { elements, findings } = self.inventory_of(&mut *library)?;
         if let Some(address) = mail_slot_of(&elements, volser) {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
         }
         let described = library.describe_drives()?;
         let failed: Vec<u32> = self.failed().keys().copied().collect();
-        for number in in_order(drives, volser, (&elements, &failed), (&order.needs, &described)) {
+        let of_no_name = drives_of_no_name(&findings);
+        let known = Known { elements: &elements, of_no_name: &of_no_name, failed: &failed, described: &described };
+        for number in in_order(drives, volser, &order.needs, &known) {
             let unfit = described.get(number as usize).and_then(|drive| order.needs.refusal_of(number as usize, drive));
             if let Some(source) = unfit {
                 if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
@@ -196,7 +198,15 @@ impl LocalDevices {
             };
             if let Err(error) = loaded {
                 release(drive.as_mut());
-                return Err(error.into());
+                if !matches!(error, ChangerError::InUse { .. }) {
+                    return Err(error.into());
+                }
+                // The robot cannot bring it to this one: a cartridge without a name is in it, say. What somebody has
+                // who ends it some time is waited for first.
+                if !matches!(busy, ChangerError::InUse { .. }) {
+                    busy = error;
+                }
+                continue;
             }
             let serial = serial_of(&mut *library, number);
             return Ok(Taken { drive, number, serial, left_alerts });
@@ -529,24 +539,44 @@ fn is_of_drive(error: &DevicesError) -> bool {
     matches!(source, DriveError::Hardware { .. } | DriveError::OutOfReach { .. } | DriveError::NotReady { .. })
 }
 
+/// What is known of drives before one is taken.
+struct Known<'a> {
+    elements: &'a [Element],
+    /// Those with a cartridge that has no name.
+    of_no_name: &'a [u32],
+    /// Those that failed.
+    failed: &'a [u32],
+    described: &'a [DriveDescription],
+}
+
 /// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and then those that
 /// hold what somebody else may want to find there; among those, as what the volume needs says. Those that failed when
-/// they were to be used last come last, even if it is in one of them.
-fn in_order(
-    drives: u32,
-    volser: &Volser,
-    (elements, failed): (&[Element], &[u32]),
-    (needs, described): (&DriveNeeds, &[DriveDescription]),
-) -> Vec<u32> {
+/// they were to be used last come behind them, even if it is in one of them, and last those with a cartridge that no
+/// job knows by name.
+fn in_order(drives: u32, volser: &Volser, needs: &DriveNeeds, known: &Known<'_>) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
-    let full = |number: u32| match (holds(elements, number, Some(volser)), holds(elements, number, None)) {
+    let holds = |number: u32, volser| holds(known.elements, number, volser);
+    let full = |number: u32| match (holds(number, Some(volser)), holds(number, None)) {
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => 2,
     };
-    let turn = |number: u32| described.get(number as usize).map(|drive| needs.turn_of(drive));
-    order.sort_by_key(|&number| (failed.contains(&number), full(number), turn(number)));
+    let turn = |number: u32| known.described.get(number as usize).map(|drive| needs.turn_of(drive));
+    order.sort_by_key(|number| {
+        let (of_no_name, failed) = (known.of_no_name.contains(number), known.failed.contains(number));
+        (of_no_name, failed, full(*number), turn(*number))
+    });
     order
+}
+
+/// Drives with a cartridge that has no barcode, or none that is a volser.
+fn drives_of_no_name(findings: &[Finding]) -> Vec<u32> {
+    let number = |finding: &Finding| match finding {
+        Finding::NoBarcode { at: ElementAddress::Drive(number) }
+        | Finding::NoVolser { at: ElementAddress::Drive(number), .. } => Some(*number),
+        _ => None,
+    };
+    findings.iter().filter_map(number).collect()
 }
 
 /// The mail slot that a volume lies in.

@@ -11,8 +11,8 @@ use capstan_mover::devices::{
 use capstan_mover::{HostError, MountedDrives};
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
-    DriveIdentity, DriveKey, Element, ElementAddress, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,
-    WriteOutcome,
+    DriveIdentity, DriveKey, Element, ElementAddress, Finding, Flush, Library, Medium, Position, ReadOutcome,
+    VirtualLibrary, WriteOutcome,
 };
 
 /// What goes wrong, by drive.
@@ -28,6 +28,12 @@ struct Trouble {
     unloads_fail: HashMap<u32, u32>,
     /// It has not let go of its cartridge.
     held: HashSet<u32>,
+    /// It is full of a cartridge that has no barcode.
+    of_no_name: HashSet<u32>,
+    /// The inventory does not tell.
+    says_nothing: bool,
+    /// In which order drives were taken.
+    taken: Vec<u32>,
 }
 
 impl Trouble {
@@ -62,6 +68,10 @@ impl Changer for Troubled {
 
     /// As a robot does it, which takes nothing out of another drive.
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        if self.trouble().of_no_name.contains(&drive) {
+            let (what, holder) = (format!("drive {drive}"), "a cartridge without a barcode".to_owned());
+            return Err(ChangerError::InUse { what, holder });
+        }
         let in_drive = |element: &Element| match element.address {
             ElementAddress::Drive(other) if other != drive && element.volser.as_ref() == Some(volser) => Some(other),
             _ => None,
@@ -86,6 +96,12 @@ impl Changer for Troubled {
     fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
         self.inner.carry_out_request(request)
     }
+
+    fn findings(&self) -> Vec<Finding> {
+        let trouble = self.trouble();
+        let told = trouble.of_no_name.iter().filter(|_| !trouble.says_nothing);
+        told.map(|drive| Finding::NoBarcode { at: ElementAddress::Drive(*drive) }).collect()
+    }
 }
 
 impl Library for Troubled {
@@ -105,6 +121,7 @@ impl Library for Troubled {
         if self.trouble().in_use.contains(&drive) {
             return Err(ChangerError::InUse { what, holder: "somebody".to_owned() });
         }
+        self.trouble().taken.push(drive);
         let (inner, trouble) = (self.inner.take_drive(drive)?, Arc::clone(&self.trouble));
         Ok(Box::new(TroubledDrive { inner, number: drive, trouble }))
     }
@@ -362,5 +379,35 @@ fn a_volume_in_a_drive_that_failed_is_fetched_out_for_another_one() {
     site.dismount(&other);
     let report = site.mount("A00001");
     assert_eq!(report.number, 0);
+    site.dismount(&report);
+}
+
+/// It counted as an empty one, was tried first, and ended the mount though another drive was empty.
+#[test]
+fn a_drive_with_a_cartridge_of_no_name_is_tried_last_and_waited_for() {
+    let site = Site::new();
+    site.trouble().of_no_name.insert(0);
+    let report = site.mount("A00001");
+    assert_eq!((report.number, std::mem::take(&mut site.trouble().taken)), (1, vec![1]));
+    let busy = site.try_mount("A00002").map_err(|error| error.to_string());
+    assert!(busy.as_ref().is_err_and(|text| text.starts_with("drive 1 is in use by ")), "{busy:?}");
+    site.dismount(&report);
+    // Even one that has failed is better.
+    site.trouble().loads_fail.insert(1, 1);
+    site.try_mount("A00001").unwrap_err();
+    site.trouble().taken.clear();
+    let report = site.mount("A00001");
+    assert_eq!((report.number, site.trouble().taken.clone()), (1, vec![1]));
+    site.dismount(&report);
+}
+
+/// What the inventory did not tell.
+#[test]
+fn a_robot_that_cannot_fill_one_drive_fills_another() {
+    let site = Site::new();
+    site.trouble().of_no_name.insert(0);
+    site.trouble().says_nothing = true;
+    let report = site.mount("A00001");
+    assert_eq!((report.number, site.trouble().taken.clone()), (1, vec![0, 1]));
     site.dismount(&report);
 }

@@ -191,7 +191,9 @@ impl<T: Transport> ScsiChanger<T> {
         match volser_of(element) {
             Some(volser) => ChangerError::DriveFull { drive, volser },
             None => {
-                let holder = "a cartridge without a barcode".to_owned();
+                let barcode = element.volume_tag.as_ref().map(|tag| format!("with barcode {tag}, which is no volser"));
+                let cartridge = barcode.unwrap_or_else(|| "without a barcode that can be read".to_owned());
+                let holder = format!("a cartridge {cartridge} (`capstan library unload {drive}` takes it out)");
                 ChangerError::InUse { what: format!("drive {drive}"), holder }
             }
         }

@@ -43,6 +43,18 @@ fn cartridges_go_to_drives_and_home_again() {
     assert!(matches!(busy, ChangerError::InOtherDrive { drive: 1, .. }), "{busy:?}");
     changer.unload(1).unwrap();
     assert_eq!(library.shelves().moves, [(1001, 501), (501, 1001)]);
+    // One that no job knows by name.
+    for (barcode, words) in [
+        (None, "drive 0 is in use by a cartridge without a barcode that can be read (`capstan library unload 0`"),
+        (Some("clean-me!"), "drive 0 is in use by a cartridge with barcode clean-me!, which is no volser (`capstan"),
+    ] {
+        library.put(500, barcode);
+        let full = changer.load(&volser("A00001L9"), 0).unwrap_err();
+        assert!(matches!(full, ChangerError::InUse { .. }) && full.to_string().contains(words), "{full}");
+    }
+    changer.unload(0).unwrap();
+    library.shelves().at(1003).full = false;
+    assert_eq!(library.shelves().moves.pop(), Some((500, 1003)));
     // Its slot is taken meanwhile: the first that is free.
     changer.load(&volser("A00002L9"), 1).unwrap();
     library.put(1001, Some("A00009L9"));
