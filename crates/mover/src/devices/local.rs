@@ -44,6 +44,9 @@ pub struct LocalDevices {
     last_inventory: Mutex<Option<LibraryInventory>>,
 }
 
+/// The library, while the robot moves.
+type LockedLibrary<'a> = MutexGuard<'a, dyn Library + 'static>;
+
 /// A volume that is in a drive.
 #[derive(Clone)]
 struct InDrive {
@@ -67,7 +70,7 @@ impl LocalDevices {
         Self { library, loader, pace, keys, drives, mounts, failed, last_inventory }
     }
 
-    fn library(&self) -> MutexGuard<'_, dyn Library + 'static> {
+    fn library(&self) -> LockedLibrary<'_> {
         // A thread that panicked leaves a library as it was after the last whole move.
         self.library.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +128,7 @@ impl LocalDevices {
             let unfit = described.get(number as usize).and_then(|drive| order.needs.refusal_of(number as usize, drive));
             if let Some(source) = unfit {
                 if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
-                    bring_back(&mut *library, number, &order.reservation)?;
+                    library = self.bring_back(library, number, &order.reservation)?;
                 }
                 // Another drive may be fit for it, now or when it is free.
                 if !matches!(busy, ChangerError::InUse { .. }) {
@@ -160,7 +163,7 @@ impl LocalDevices {
                 release(drive.as_mut());
                 if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
                     drop(drive);
-                    bring_back(&mut *library, number, &order.reservation)?;
+                    library = self.bring_back(library, number, &order.reservation)?;
                 }
                 if !matches!(busy, ChangerError::InUse { .. }) {
                     busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
@@ -175,9 +178,13 @@ impl LocalDevices {
             if let Err(ChangerError::InOtherDrive { drive: other, .. }) = loaded
                 && failed.contains(&other)
             {
-                match bring_back(&mut *library, other, &order.reservation) {
-                    Ok(()) => loaded = library.load(volser, number),
+                match self.bring_back(library, other, &order.reservation) {
+                    Ok(locked) => {
+                        library = locked;
+                        loaded = library.load(volser, number);
+                    }
                     Err(error) => {
+                        library = self.library();
                         release(drive.as_mut());
                         match error {
                             DevicesError::NoDrive(in_use) => busy = in_use,
@@ -190,8 +197,10 @@ impl LocalDevices {
             }
             let loaded = match loaded {
                 Err(ChangerError::DriveFull { .. }) => {
-                    // Left by a process that was killed: nobody uses this drive any more.
+                    // Left by a process that was killed: nobody uses this drive any more, and nobody can now.
+                    drop(library);
                     let let_go = drive.unload().map_err(ChangerError::from);
+                    library = self.library();
                     let_go.and_then(|()| library.unload(number)).and_then(|()| library.load(volser, number))
                 }
                 loaded => loaded,
@@ -215,6 +224,28 @@ impl LocalDevices {
             (busy @ ChangerError::InUse { .. }, _) | (busy, None) => Err(DevicesError::NoDrive(busy)),
             (_, Some(failure)) => Err(failure),
         }
+    }
+
+    /// Brings a volume back to its slot that somebody left in a drive which cannot be used for what is wanted of it
+    /// now. The library is not locked while the drive unloads.
+    fn bring_back<'a>(
+        &'a self,
+        mut library: LockedLibrary<'a>,
+        number: u32,
+        reservation: &DriveReservation,
+    ) -> Result<LockedLibrary<'a>, DevicesError> {
+        let mut drive = match library.take_drive(number) {
+            Ok(drive) => drive,
+            Err(error @ ChangerError::InUse { .. }) => return Err(DevicesError::NoDrive(error)),
+            Err(error) => return Err(error.into()),
+        };
+        reserve(drive.as_mut(), reservation).map_err(DevicesError::NoDrive)?;
+        drop(library);
+        let unloaded = drive.unload().map_err(ChangerError::from);
+        release(drive.as_mut());
+        let mut library = self.library();
+        unloaded.and_then(|()| library.unload(number))?;
+        Ok(library)
     }
 
     /// The same drive, at its pace and with the keys that blocks name.
@@ -307,8 +338,9 @@ impl Devices for LocalDevices {
             }
             ChangerOrder::Unload { drive } => {
                 let mut taken = library.take_drive(*drive)?;
+                drop(library);
                 taken.unload().map_err(ChangerError::from)?;
-                library.unload(*drive)?;
+                self.library().unload(*drive)?;
             }
             ChangerOrder::Request(request @ ChangerRequest::Exchange { volser, drive }) => {
                 // Before anything is let go for its sake.
@@ -316,8 +348,9 @@ impl Devices for LocalDevices {
                     return Err(ChangerError::UnknownVolume { volser: volser.clone() }.into());
                 }
                 let mut taken = library.take_drive(*drive)?;
+                drop(library);
                 taken.unload().map_err(ChangerError::from)?;
-                library.carry_out_request(request)?;
+                self.library().carry_out_request(request)?;
             }
             ChangerOrder::Request(request) => library.carry_out_request(request)?,
         }
@@ -494,19 +527,6 @@ fn reserve(drive: &mut dyn Drive, reservation: &DriveReservation) -> Result<(), 
         // A drive that knows no reservations is used without; what else is wrong with it the next command tells.
         _ => Ok(()),
     }
-}
-
-/// Brings a volume back to its slot that somebody left in a drive which cannot be used for what is wanted of it now.
-fn bring_back(library: &mut dyn Library, number: u32, reservation: &DriveReservation) -> Result<(), DevicesError> {
-    let mut drive = match library.take_drive(number) {
-        Ok(drive) => drive,
-        Err(error @ ChangerError::InUse { .. }) => return Err(DevicesError::NoDrive(error)),
-        Err(error) => return Err(error.into()),
-    };
-    reserve(drive.as_mut(), reservation).map_err(DevicesError::NoDrive)?;
-    let unloaded = drive.unload().map_err(ChangerError::from);
-    release(drive.as_mut());
-    Ok(unloaded.and_then(|()| library.unload(number))?)
 }
 
 /// Lets others have a drive that is not needed any more.

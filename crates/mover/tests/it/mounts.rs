@@ -1,7 +1,7 @@
 //! Mounts in libraries whose drives fail, are full, or are in use.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use capstan_format::Volser;
 use capstan_mover::devices::{
@@ -32,6 +32,10 @@ struct Trouble {
     of_no_name: HashSet<u32>,
     /// The inventory does not tell.
     says_nothing: bool,
+    /// The library, and how many unloads found it locked or not.
+    library: Option<Weak<Mutex<dyn Library>>>,
+    unlocked: u32,
+    locked: u32,
     /// In which order drives were taken.
     taken: Vec<u32>,
 }
@@ -152,6 +156,11 @@ impl Drive for TroubledDrive {
 
     fn unload(&mut self) -> Result<(), DriveError> {
         let mut trouble = self.trouble.lock().unwrap();
+        let library = trouble.library.as_ref().and_then(Weak::upgrade).unwrap();
+        match library.try_lock() {
+            Ok(_) => trouble.unlocked += 1,
+            Err(_) => trouble.locked += 1,
+        }
         Trouble::fails(&mut trouble.unloads_fail, self.number)?;
         trouble.held.remove(&self.number);
         self.inner.unload()
@@ -250,16 +259,11 @@ impl Site {
         let (folder, trouble) = (tempfile::tempdir().unwrap(), Arc::<Mutex<Trouble>>::default());
         let inner = VirtualLibrary::open(folder.path(), 2).unwrap();
         let library: Arc<Mutex<dyn Library>> = Arc::new(Mutex::new(Troubled { inner, trouble: Arc::clone(&trouble) }));
+        trouble.lock().unwrap().library = Some(Arc::downgrade(&library));
         let mounted = Arc::new(MountedDrives::new());
         let devices = LocalDevices::new(library, Loader::Robot, None, Arc::new(NoKeys), mounted);
         for name in ["A00001", "A00002"] {
-            let spec = CartridgeSpec {
-                volser: volser(name),
-                capacity_bytes: 16 << 20,
-                early_warning_bytes: 1 << 20,
-                generation: "virtual".to_owned(),
-            };
-            devices.change(&ChangerOrder::Create(spec)).unwrap();
+            devices.change(&ChangerOrder::Create(spec(name))).unwrap();
         }
         Self { _folder: folder, devices, trouble, notices: Notices::default() }
     }
@@ -295,6 +299,15 @@ impl Site {
 
     fn notices(&self) -> Vec<String> {
         std::mem::take(&mut *self.notices.0.lock().unwrap())
+    }
+}
+
+fn spec(name: &str) -> CartridgeSpec {
+    CartridgeSpec {
+        volser: volser(name),
+        capacity_bytes: 16 << 20,
+        early_warning_bytes: 1 << 20,
+        generation: "virtual".to_owned(),
     }
 }
 
@@ -410,4 +423,35 @@ fn a_robot_that_cannot_fill_one_drive_fills_another() {
     let report = site.mount("A00001");
     assert_eq!((report.number, site.trouble().taken.clone()), (1, vec![0, 1]));
     site.dismount(&report);
+}
+
+/// The robot stood still for everybody while one drive unloaded, which may take two hours.
+#[test]
+fn the_library_is_free_while_a_drive_unloads() {
+    let site = Site::new();
+    let unloads = |what: &str, unlocked: u32| {
+        let trouble = site.trouble();
+        assert_eq!((trouble.unlocked, trouble.locked), (unlocked, 0), "{what}");
+    };
+    let (one, other) = (volser("A00001"), volser("A00002"));
+    let change = |order| site.devices.change(&order).unwrap();
+    change(ChangerOrder::Load { volser: one.clone(), drive: 0 });
+    change(ChangerOrder::Request(ChangerRequest::Exchange { volser: other.clone(), drive: 0 }));
+    unloads("exchange", 1);
+    change(ChangerOrder::Unload { drive: 0 });
+    unloads("unload", 2);
+    // Left by others: in both drives, as an empty one is taken first.
+    site.devices.change(&ChangerOrder::Create(spec("A00003"))).unwrap();
+    change(ChangerOrder::Load { volser: one, drive: 0 });
+    change(ChangerOrder::Load { volser: other, drive: 1 });
+    let report = site.mount("A00003");
+    unloads("a drive that is full", 3);
+    site.dismount(&report);
+    change(ChangerOrder::Unload { drive: 1 - report.number });
+    unloads("dismount and unload", 5);
+    site.trouble().loads_fail.insert(0, 1);
+    site.trouble().unloads_fail.insert(0, 1);
+    site.try_mount("A00001").unwrap_err();
+    site.dismount(&site.mount("A00001"));
+    unloads("a drive that failed", 8);
 }
