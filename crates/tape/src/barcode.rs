@@ -36,6 +36,17 @@ pub fn generation(volser: &Volser) -> Option<String> {
     media_id(volser).map(|(generation, _)| generation)
 }
 
+/// Whether these are two characters that say at the end of a barcode what kind of cartridge it is: of LTO, generations
+/// to come included, a universal cleaning cartridge, or one for drives of 3592 or T10000.
+pub fn is_media_type(end: &str) -> bool {
+    match end.as_bytes() {
+        b"M8" | b"CU" | b"T1" | b"T2" | b"TS" | b"TT" => true,
+        [b'L', kind] => matches!(kind, b'1'..=b'9' | b'A'..=b'Z'),
+        [b'J', kind] => kind.is_ascii_uppercase(),
+        _ => false,
+    }
+}
+
 fn lto(number: u8) -> String {
     format!("LTO-{number}")
 }
@@ -66,6 +77,8 @@ mod tests {
         {
             assert_eq!(generation(&volser(barcode)).as_deref(), named, "{barcode}");
         }
+        assert!(["L1", "L9", "LT", "LZ", "LA", "M8", "CU", "JE", "T2"].into_iter().all(is_media_type));
+        assert!(!["", "L", "0", "00", "L0", "L90", "AB", "M9"].into_iter().any(is_media_type));
         assert_eq!((generation(&volser("A00001")), generation(&volser("CLN001L1"))), (None, None));
         assert!(
             is_cleaning(&volser("CLN001L1")) && is_cleaning(&volser("CLNU01CU")) && !is_cleaning(&volser("A00001L9"))

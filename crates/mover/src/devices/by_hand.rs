@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use capstan_format::{KeyTag, Volser};
-use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Medium};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Medium, barcode};
 
 use super::{DevicesError, MountOrder, MountWatch};
 use crate::{HostError, MoverError, read_label};
@@ -144,5 +144,32 @@ fn brought(
 /// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media
 /// type.
 pub(super) fn same_barcode(one: &Volser, other: &Volser) -> bool {
-    one.as_str().starts_with(other.as_str()) || other.as_str().starts_with(one.as_str())
+    let adds_type =
+        |long: &Volser, short: &Volser| long.as_str().strip_prefix(short.as_str()).is_some_and(barcode::is_media_type);
+    one == other || adds_type(one, other) || adds_type(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    /// TAPE1 was asked for, and TAPE10, a stranger's, was taken for it.
+    #[test]
+    fn a_barcode_that_begins_like_another_one_is_another_one() {
+        let same = |one: &str, other: &str| same_barcode(&one.parse().unwrap(), &other.parse().unwrap());
+        for (one, other, is_same) in [
+            ("TAPE1", "TAPE1", true),
+            ("A00001", "A00001L9", true),
+            ("A00001", "A00001M8", true),
+            ("A00001", "A00001LX", true),
+            ("TAPE1", "TAPE10", false),
+            ("TAPE1", "TAPE100", false),
+            ("TAPE1", "TAPE1L", false),
+            ("A0000", "A00001L9", false),
+            ("A00001L8", "A00001L9", false),
+        ] {
+            assert_eq!((same(one, other), same(other, one)), (is_same, is_same), "{one} {other}");
+        }
+    }
 }
