@@ -311,9 +311,11 @@ pub enum DevicesError {
         /// Where.
         place: String,
     },
-    /// Library: the robot brought another cartridge.
+    /// Library or operator: the robot brought another cartridge, or this one had another barcode before.
     #[error(
-        "the library was asked for volume {volser} and cartridge {found} is in drive {drive}: nothing was read or written"
+        "the library was asked for volume {volser}, but the memory of the cartridge in drive {drive} holds barcode \
+         {found}: nothing was read or written. If the robot brought a wrong one, have all barcodes read again \
+         (`capstan library initialize`); if the cartridge got a new label, stick the one with {found} on it again"
     )]
     WrongCartridge {
         /// The volume.
