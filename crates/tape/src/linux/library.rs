@@ -91,6 +91,7 @@ impl LinuxLibrary {
     /// The drive in an element: the serial number that the library tells, and its node.
     fn place(&mut self, drive: u32) -> Result<Place, ChangerError> {
         let mut found = self.found()?;
+        let nodes = nodes()?;
         let (at, drives) = (drive as usize, found.len() as u32);
         if at >= found.len() {
             return Err(ChangerError::UnknownDrive { drive, drives });
@@ -99,7 +100,8 @@ impl LinuxLibrary {
             let what = format!("drive {drive} of the library");
             return Err(ChangerError::InUse { what, holder: "another host: this one does not find it".to_owned() });
         };
-        let told = self.told.as_ref().and_then(|told| told.get(at).cloned().flatten());
+        let told = self.told.as_ref().filter(|told| self.devices.is_empty() || names_any(&nodes, told));
+        let told = told.and_then(|told| told.get(at).cloned().flatten());
         Ok(Place { told, path })
     }
 
@@ -176,6 +178,12 @@ fn told_again(before: &[Option<String>], now: &[Option<String>]) -> Vec<Option<S
     let is_elsewhere = |serial: &String| now.iter().flatten().any(|told| told == serial);
     let kept = |at: usize| before.get(at).cloned().flatten().filter(|serial| !is_elsewhere(serial));
     now.iter().enumerate().map(|(at, told)| told.clone().or_else(|| kept(at))).collect()
+}
+
+/// Whether any serial number that a library tells is one of a drive here. Some libraries tell numbers of their own:
+/// whoever has named the devices then knows which is which.
+fn names_any(nodes: &[ScsiNode], told: &[Option<String>]) -> bool {
+    pair(nodes, told).iter().any(Option::is_some)
 }
 
 fn nodes() -> Result<Vec<ScsiNode>, ChangerError> {
