@@ -460,9 +460,9 @@ pub enum DirectorError {
     },
     /// Library: the robot brought another cartridge than it was asked for, or labels are stuck on the wrong ones.
     #[error(
-        "the library was asked for volume {volser}, but the cartridge in drive {drive} says that it is {found}: nothing was read or \
-         written. Have all barcodes read again (`capstan library initialize`), and check whether a barcode is on the wrong cartridge, \
-         or this one had another before"
+        "the library was asked for volume {volser}, but the cartridge in drive {drive} says that it is {found}: \
+         nothing was read or written. Have all barcodes read again (`capstan library initialize`), and check whether a \
+         barcode is on the wrong cartridge, or this one had another before"
     )]
     WrongCartridge {
         /// The volume asked for.
