@@ -120,11 +120,11 @@ impl Db {
         Ok(self.query_first(sql, values, |_| Ok(()))?.is_some())
     }
 
-    /// Copies all tables, as they are at one moment, into a file that is not there yet; whether they can be copied so.
-    pub(crate) fn copy_tables(&self, file: &Path) -> Result<bool, CatalogError> {
+    /// Copies all tables that are in a file here, as they are at one moment, into one that is not there yet.
+    pub(crate) fn copy_tables(&self, file: &Path) -> Result<(), CatalogError> {
         match &self.engine {
-            Engine::Sqlite(sqlite) => sqlite.copy_tables(file).map(|()| true),
-            Engine::Postgres(_) => Ok(false),
+            Engine::Sqlite(sqlite) => sqlite.copy_tables(file),
+            Engine::Postgres(_) => Ok(()),
         }
     }
 

@@ -28,17 +28,19 @@ impl Catalog {
     /// [`CatalogError::DatabaseRefused`] where the tables are in PostgreSQL, which has programs for that; otherwise a
     /// file cannot be read or written.
     pub fn copy_to(&self, dir: &Path) -> Result<CatalogCopy, CatalogError> {
+        // Before anything is made that would be no copy.
+        let database = Database::of(self.dir())?;
+        if database != Database::Sqlite {
+            let reason = "its tables are in PostgreSQL: copy them with pg_dump, and the folder `catalog` as it is";
+            return Err(CatalogError::DatabaseRefused { database: database.told(), reason: reason.to_owned() });
+        }
         let index = dir.join("index");
         private_dir(&index)?;
         let (mut copied, mut kept) = (CatalogCopy::default(), BTreeSet::new());
         self.copy_indexes(&index, &mut copied, &mut kept)?;
         let (tables, new) = (dir.join("catalog.db"), dir.join("catalog.db.new"));
         remove(&new)?;
-        if !self.db.copy_tables(&new)? {
-            let database = Database::of(self.dir())?.told();
-            let reason = "its tables are in PostgreSQL: copy them with pg_dump, and the folder `catalog` as it is";
-            return Err(CatalogError::DatabaseRefused { database, reason: reason.to_owned() });
-        }
+        self.db.copy_tables(&new)?;
         self.copy_indexes(&index, &mut copied, &mut kept)?;
         copied.files += 1;
         copied.bytes += synced(&new)?;

@@ -36,14 +36,15 @@ pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result
 fn expired(site: &Site, text: &str) -> Option<DirectorError> {
     let filter = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
     let expired = site.catalog().objects(&filter).ok()?;
-    let digits = text.to_ascii_lowercase();
-    let is_id = digits.len() >= ID_LEN_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let named = expired.iter().find(|object| {
-        let id = object.id.to_string();
-        let is_it = is_id && (id.starts_with(&digits) || id.ends_with(&digits));
-        is_it || (object.source == text.as_bytes() && object.client == site.client())
-    });
+    let is_of_source = |object: &Object| object.source == text.as_bytes() && object.client == site.client();
+    let named = expired.iter().find(|object| is_named_by_id(object, text) || is_of_source(object));
     named.map(|object| CatalogError::Expired(object.id).into())
+}
+
+/// Whether a text names an object by its id, or the beginning or end of that.
+pub(crate) fn is_named_by_id(object: &Object, text: &str) -> bool {
+    let (digits, id) = (text.to_ascii_lowercase(), object.id.to_string());
+    digits.len() >= ID_LEN_MIN && (id.starts_with(&digits) || id.ends_with(&digits))
 }
 
 /// That no object matches a text, and the source that looks most like it.

@@ -277,6 +277,8 @@ fn a_copy_of_a_catalog_takes_no_tables_away() {
     let dir = tempfile::tempdir().unwrap();
     let (_proxy, mut catalog) = behind_a_proxy(&dir.path().join("state/catalog"));
     catalog.put_fact("a", "1").unwrap();
+    let dumped = catalog.copy_to(&dir.path().join("dumped")).unwrap_err().to_string();
+    assert!(dumped.contains("pg_dump") && !dir.path().join("dumped").exists(), "{dumped}");
     let copy = dir.path().join("copy/catalog");
     std::fs::create_dir_all(&copy).unwrap();
     std::fs::copy(dir.path().join("state/catalog/database.json"), copy.join("database.json")).unwrap();

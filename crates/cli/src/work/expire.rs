@@ -13,7 +13,7 @@ use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json::{self, ExpiredLine, ObjectReason};
-use crate::place::find_object;
+use crate::place::{find_object, is_named_by_id};
 use crate::progress::Display;
 use crate::prompt::confirm;
 use crate::secrets::{Need, open};
@@ -262,13 +262,8 @@ fn undo(cli: &Globals, args: &args::Expire, display: &Display, site: &Site) -> R
 
 /// The expired object that a text names by its id, or its beginning or end.
 fn named(expired: &[Object], text: &str) -> Result<ObjectId, Failure> {
-    let wanted = text.to_ascii_lowercase();
-    let matches = |object: &&Object| {
-        let id = object.id.to_string();
-        id.starts_with(&wanted) || id.ends_with(&wanted)
-    };
-    match &expired.iter().filter(matches).collect::<Vec<_>>()[..] {
-        [object] if wanted.len() >= 4 => Ok(object.id),
+    match &expired.iter().filter(|object| is_named_by_id(object, text)).collect::<Vec<_>>()[..] {
+        [object] => Ok(object.id),
         [_, _, ..] => Err(Failure::Usage(format!("{text:?} matches several expired objects: write more of the id"))),
         _ => Err(Failure::Other(format!("no expired object matches {text:?}: `capstan objects --all` lists them"))),
     }

@@ -99,3 +99,21 @@ fn room_on_disk(path: &Path, library: &LibraryConfig) -> Option<usize> {
 fn is_empty(volume: &Volume) -> bool {
     volume.pool.is_none() && matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand cartridges were left, of 100 GiB each, on a disk with 66.
+    #[test]
+    fn a_disk_has_room_for_so_many_cartridges_as_it_has() {
+        let here = Path::new("/");
+        let of = |volume_mib, mover: &str| {
+            room_on_disk(here, &LibraryConfig { volume_mib, mover: mover.to_owned(), ..LibraryConfig::default() })
+        };
+        assert_eq!(of(u64::MAX, ""), Some(0));
+        assert!(of(1, "").is_some_and(|room| room > 0));
+        assert_eq!(of(1, "heron"), None, "nobody here knows the disk of a mover");
+        assert_eq!(room_on_disk(Path::new("/nowhere/at/all"), &LibraryConfig::default()), None);
+    }
+}

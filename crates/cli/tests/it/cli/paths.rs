@@ -248,6 +248,41 @@ fn a_path_that_was_deleted_is_told_with_the_backup_that_has_it() {
     assert!(bench.said(&["cat", "home:nowhere"], 1).contains("`capstan find` looks for a name"));
 }
 
+/// Who typed the path of a file was told that no object matches, and never of the colon; who named an object that had
+/// expired, that there is none.
+#[test]
+fn a_path_below_a_source_and_what_has_expired_are_told_as_that() {
+    let bench = bench();
+    bench.done(&["backup", "home", "-q"], 0);
+    let source = bench.source_text();
+    let said = bench.said(&["restore", &format!("{source}/notes.txt"), "--to", "back"], 1);
+    assert!(said.contains(&format!("behind a colon: {source}:notes.txt")), "{said}");
+    let object = bench.rows(&["objects"])[0]["object"].as_str().unwrap().to_owned();
+    bench.done(&["backup", "home", "-q"], 0);
+    bench.done(&["expire", &object, "--yes"], 0);
+    let end = &object[24..];
+    let said = bench.said(&["restore", end, "--to", "back"], 1);
+    assert!(said.contains(&format!("`capstan expire --undo {object}` takes it back")), "{said}");
+    bench.done(&["expire", "--undo", end], 0);
+    bench.done(&["restore", end, "--to", "back", "-q"], 0);
+}
+
+/// A pool that was set up once more by a script kept everything for ever from then on.
+#[test]
+fn a_pool_keeps_what_is_not_named() {
+    let bench = Bench::new(&[]);
+    let retention =
+        || bench.rows(&["pools"]).iter().find(|row| row["pool"] == "vault").unwrap()["retention_ns"].clone();
+    bench.done(&["pools", "add", "vault", "--encrypt", "ccm", "--retention", "30d"], 0);
+    let days = retention();
+    bench.done(&["pools", "add", "vault"], 0);
+    assert!(days.is_u64() && retention() == days);
+    bench.done(&["pools", "add", "vault", "--retention", "forever"], 0);
+    assert!(retention().is_null());
+    let said = bench.said(&["pools", "add", "vault", "--encrypt", "gcm"], 1);
+    assert!(said.contains("leave the cipher out"), "{said}");
+}
+
 /// Who typed the name of a file was sent to the list of objects.
 #[test]
 fn the_name_of_a_file_is_sent_to_find() {

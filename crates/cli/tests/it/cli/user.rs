@@ -122,6 +122,18 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
     assert!(said.contains("see that the server runs"), "{said}");
 }
 
+/// The log of a server that nobody joins had its policies, and nothing of what was erased.
+#[test]
+fn a_log_that_is_there_has_what_a_shell_does_with_volumes() {
+    let bench = Bench::new(&[]);
+    let (source, policies) = (bench.source_text(), bench.dir.path().join("cell.toml"));
+    std::fs::write(&policies, format!("[policies.home]\nsources = [\"{source}\"]\n")).unwrap();
+    bench.done(&["policies", "apply", policies.to_str().unwrap(), "--quiet"], 0);
+    bench.done(&["label", "L00001"], 0);
+    let records = bench.rows(&["audit"]);
+    assert!(records.iter().any(|record| record["act"] == "label-volumes"), "{records:?}");
+}
+
 /// Whoever erases at a shell of the server is on record, and cannot where that cannot be noted; a restore can.
 #[test]
 fn what_a_shell_does_with_volumes_and_objects_is_in_the_audit_log() {
