@@ -3,12 +3,12 @@
 
 usage: tests/server_sweep.py [--rounds N] [--seed S] [--keep]
 
-Three policies are due every few seconds. In each round a server runs for a moment, while runs are entered, held, released and
+Three policies are due every few seconds, and a fourth that copies what two of them have backed up. In each round a server runs for a moment, while runs are entered, held, released and
 cancelled, and sources are backed up by hand; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
 second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
 must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
 missed; every run that says it is done is so in the history, each by an entry of its own; nothing waits; what the policies
-back up can be read back, and all volumes verify.
+back up can be read back, and all volumes verify; and each backup of the two has one whole copy more.
 """
 
 import argparse
@@ -26,8 +26,10 @@ ROUNDS_ON_POSTGRES = 12
 ROUNDS_FULL = 200
 # Every how many seconds each policy is due.
 PERIODS = {"one": 2, "two": 3, "three": 5}
+# The policy that copies what some of them have backed up, to a pool of its name: when it is due, and which.
+COPIES, COPIED = {"vault": 7}, ("one", "two")
 DRIVES = 2
-SECONDS_MAX = 60
+SECONDS_MAX = 90
 ALREADY = "a server runs on this state directory already"
 
 
@@ -47,6 +49,9 @@ class Sweep:
                       f"copies = {2 if name == 'three' else 1}"]
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
+        lines += ["[policies.vault]", f"copies_of = {list(COPIED)}", 'pool = "vault"', 'unit = "west"', 'retry_after = "1s"']
+        if with_schedules:
+            lines.append(f'schedule = "*:*:0/{COPIES["vault"]}"')
         path = self.scratch / "cell.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
@@ -57,6 +62,9 @@ class Sweep:
             self.add_file(name)
         self.capstan.must("--quiet", "init", "--volume-size", "64M", "--drives", DRIVES, "--volumes-max", 400)
         self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
+        with (self.capstan.state / "capstan.toml").open("a") as settings:
+            settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 1\n')
+        self.capstan.must("--quiet", "pools", "add", "vault")
         self.made = time.time()
         self.capstan.must("--quiet", "policies", "apply", self.policies(True))
 
@@ -74,7 +82,7 @@ class Sweep:
             return
         arguments = {"backup": ["backup", self.random.choice(list(PERIODS)), "--wait=writer"], "look": ["queue"]}.get(what, ["queue", what])
         if what == "add":
-            arguments.append(self.random.choice(list(PERIODS)))
+            arguments.append(self.random.choice(list(PERIODS | COPIES)))
         elif what in ("cancel", "hold", "release", "rerun"):
             rows = self.capstan.rows("queue") if what != "rerun" else self.capstan.rows("queue", "done")
             if not rows:
@@ -111,18 +119,24 @@ class Sweep:
             self.capstan.run("--quiet", "queue", "release", row["run"])
         self.server = Service(self.capstan, "server", "run")
         self.server.until("serving")
+        self.until_empty()
+        # What was backed up last is copied, too.
+        self.capstan.must("--quiet", "queue", "add", "vault")
+        self.until_empty()
+        self.server.end(signal.SIGTERM)
+        self.server = None
+
+    def until_empty(self):
         deadline = time.monotonic() + SECONDS_MAX
         while rows := self.capstan.rows("queue"):
             if time.monotonic() > deadline:
                 raise Failed(f"the queue does not get empty: {rows}")
             time.sleep(0.2)
-        self.server.end(signal.SIGTERM)
-        self.server = None
 
     def account(self, checks):
         """Whether what the queue says it did adds up."""
         rows = self.capstan.rows("queue", "done", "--last", 100_000)
-        for name, period in PERIODS.items():
+        for name, period in (PERIODS | COPIES).items():
             own = [row for row in rows if row["policy"] == name]
             many = [re.match(r"(one|\d+) runs? w", row["message"]) for row in own if row["state"] == "missed" and row["due_ns"] is None]
             missed = sum(1 if found[1] == "one" else int(found[1]) for found in many)
@@ -141,6 +155,15 @@ class Sweep:
         seconds = range(int(self.made), first_ns // 10**9)
         return sum(second % 60 % period == 0 for second in seconds)
 
+    def prove_copies(self, checks):
+        """Whether what is copied has one copy more, and nothing else has one."""
+        complete = [row for row in self.capstan.rows("objects") if row["status"] == "complete"]
+        copied = {row["object"]: [copy["whole"] for copy in row["copies"] if copy["pool"] == "vault"] for row in complete}
+        odd = [row for row in complete if copied[row["object"]] != ([True] if row["policy"] in COPIED else [])]
+        places = {row["volume"]: row["library"] for row in self.capstan.rows("volumes") if row["pool"] == "vault"}
+        checks.check("which is in the library of its policy's unit", set(places.values()) == {"west"}, places)
+        checks.check(f"of {len(complete)} objects those of {' and '.join(COPIED)} have a copy each in the vault", not odd, odd)
+
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}
         done = [row for row in rows if row["state"] in ("done", "problems")]
@@ -150,6 +173,7 @@ class Sweep:
         checks.check("each of them by an entry of its own", len(again) == len(set(again)), again)
         running = [row for row in history.values() if row["outcome"] == "running"]
         checks.check("nothing counts as running", not running, running)
+        self.prove_copies(checks)
         for name in PERIODS:
             self.capstan.must("--quiet", "backup", name)
             target = self.scratch / "restored"

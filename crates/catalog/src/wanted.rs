@@ -9,6 +9,8 @@
 //! looking for what is not whole costs as much as there is of it, however long the history is. Whatever may falsify it
 //! takes it back: a stream that turns out to be longer, a volume that is labelled anew, damage that is found.
 
+use std::collections::HashSet;
+
 use capstan_format::ObjectId;
 
 use crate::CatalogError;
@@ -104,6 +106,16 @@ impl Catalog {
     /// The database cannot be read.
     pub fn lacking_copies(&self) -> Result<Vec<WantedCopy>, CatalogError> {
         self.db.query(&format!("{LACKING} ORDER BY started_ns, object, copy"), &[], wanted_row)
+    }
+
+    /// Objects of which a pool has a copy that is known to be whole. One pass over all copies.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn whole_in_pool(&self, pool: &str) -> Result<HashSet<ObjectId>, CatalogError> {
+        let query = "SELECT object FROM wanted_copies WHERE pool = ?1 AND whole = 1";
+        let whole = self.db.query(query, params![pool], |row| row.get(0).map(ObjectId))?;
+        Ok(whole.into_iter().collect())
     }
 
     /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id.

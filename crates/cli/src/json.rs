@@ -45,10 +45,12 @@ pub(crate) use lab::{
     NetworkLine, ReportedRow, SettingAndForecast, SettingRow, SimulatedRow, TriedRow,
 };
 pub(crate) use library::{DoubtedObject, DriveReportRow, ShownClock};
-pub(crate) use lists::{ClockRow, CopyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, ShownObject, ShownVolume};
+pub(crate) use lists::{
+    ClockRow, CopyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, OwedCopyRow, ShownObject, ShownVolume,
+};
 pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
-pub(crate) use status::{RunRow, ShownRun, StatusRow, StatusSource, run_row};
+pub(crate) use status::{RunRow, ShownRun, StatusOwed, StatusRow, StatusSource, run_row};
 pub(crate) use vtl::VtlEvent;
 
 /// A source, as it can be handed back.

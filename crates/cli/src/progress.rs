@@ -164,7 +164,7 @@ impl Display {
                 }
             }
             Event::Mended { object, copy, pool } => {
-                self.say(&format!("object {object}: copy {copy} in pool {pool} was incomplete, and is complete now"));
+                self.say(&format!("object {object}: copy {copy} in pool {pool} is complete now"));
             }
             Event::Mounted { volser, drive } => {
                 let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);

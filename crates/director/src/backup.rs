@@ -23,6 +23,7 @@ use crate::error::DrivesOwner;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
+use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
 use crate::pools::name_of_copy;
@@ -401,7 +402,7 @@ impl Site {
         }
         // An earlier run may have lost a copy, or been killed between the flushes of its copies.
         let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
-        let _ = self.mend_copies(&[], Drives::IfFree, Shortfall::Fail, &repair);
+        let _ = self.mend_copies_in(&[], Lacks::NotOfPolicies, Drives::IfFree, Shortfall::Fail, &repair);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use crate::DirectorError;
 use crate::chains::{check_taken, entries_where_they_end};
 use crate::damage::lacks;
 use crate::jobs::record_of;
+use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::stream_lengths;
 use crate::request::Shortfall;
@@ -137,7 +138,7 @@ impl Site {
         if in_part.is_empty() {
             return Ok(());
         }
-        self.mend_copies_in(&in_part, Some(pool), Drives::Waited, Shortfall::Fail, watch)?;
+        self.mend_copies_in(&in_part, Lacks::OfPool(pool), Drives::Waited, Shortfall::Fail, watch)?;
         for report in reports.iter_mut().filter(|report| !report.lost.is_empty()) {
             let extents = locked(&self.catalog).extents(report.object, Some(report.copy))?;
             report.blocks = extents.iter().map(|extent| u64::from(extent.record.blocks)).sum();
@@ -151,15 +152,25 @@ impl Site {
         if self.copy_in_pool(object, pool)?.is_some() {
             return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool: pool.to_owned() });
         }
+        {
+            let catalog = locked(&self.catalog);
+            catalog.pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
+        }
+        let number = self.copy_to_promise(object, pool)?;
+        number.ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })
+    }
+
+    /// The number of the copy that an object is promised in a pool: of the one that was promised before, else the next
+    /// one. None if an object cannot have more.
+    pub(crate) fn copy_to_promise(&self, object: &Object, pool: &str) -> Result<Option<u8>, DirectorError> {
         let catalog = locked(&self.catalog);
-        catalog.pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let copies = catalog.copies(object.id)?;
         let wanted = catalog.wanted_copies(object.id)?;
         let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
         // A copy that was promised to this pool and never begun is the one that is made now.
         let promised = wanted.iter().find(|wanted| wanted.pool == pool).map(|wanted| wanted.copy);
         let next = numbers.max().unwrap_or(0).checked_add(1);
-        promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })
+        Ok(promised.or(next))
     }
 
     /// Volumes from which a further copy of objects is read, where nothing on them is found bad.
@@ -194,7 +205,9 @@ impl Site {
         host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<Vec<CopyReport>, DirectorError> {
-        host.reserve(self.volumes_to_read(objects.iter().map(|object| object.id), copy)?, Drives::Waited)?;
+        let volumes = self.volumes_to_read(objects.iter().map(|object| object.id), copy)?;
+        host.mounter().check_drives_to_copy(&volumes)?;
+        host.reserve(volumes, Drives::Waited)?;
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
         locked(&self.catalog).promise_copies(&wanted)?;
         let together: Vec<_> = objects.iter().collect();

@@ -19,6 +19,7 @@ mod claims;
 mod clock;
 mod config;
 mod copy;
+mod copy_policy;
 mod damage;
 mod drive_classes;
 mod drive_faults;
@@ -39,6 +40,7 @@ mod keep;
 mod keys;
 mod known_policies;
 mod label;
+mod lacks;
 mod left_out;
 mod libraries;
 mod library;
@@ -93,6 +95,7 @@ pub use config::{
     find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
+pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use earlier_attempts::EarlierObject;

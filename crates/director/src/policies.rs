@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_catalog::{MemberLabel, PolicyEdit, PolicyText, Pool};
+use capstan_catalog::{MemberLabel, ObjectFilter, PolicyEdit, PolicyText, Pool};
 use capstan_keys::api::PeerKind;
 use capstan_schedule::CalendarEvent;
 use serde::Deserialize;
 
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
+use crate::copy_policy::check_pools;
 use crate::known_policies::{BackupPolicy, FoldedPolicies, PolicySources};
 use crate::pools::DEFAULT_POOL;
 use crate::site::{Site, locked};
@@ -159,6 +160,19 @@ impl Site {
             }
             config.labelled = labelled;
         }
+        // A change of either may have them write to one pool.
+        let config_of = |name: &String| {
+            let policy = policies.iter().find(|policy| policy.name == *name);
+            policy.map(|policy| &policy.config).or_else(|| settings.jobs.get(name))
+        };
+        let fault = |policy: &BackupPolicy| {
+            let job = &policy.config;
+            job.copies_of.iter().find_map(|copied| check_pools(job, copied, config_of(copied)?).err())
+        };
+        let faults: Vec<_> = policies.iter().map(fault).collect();
+        for (policy, fault) in policies.iter_mut().zip(faults) {
+            policy.fault = policy.fault.take().or(fault.map(|reason| format!("pool: {reason}")));
+        }
         policies
     }
 
@@ -206,7 +220,50 @@ impl Site {
             }
         }
         let seen = locked(&self.catalog).policies()?;
+        for (name, policy) in named.policies.iter().filter(|(_, policy)| policy.is_of_copies()) {
+            let checked = self.check_copied(policy, &named, &seen, others);
+            checked.map_err(|(key, reason)| wrong(fault_of(text, ("policies", name), key, &reason)))?;
+        }
         changes(seen, &tables.policies, others)
+    }
+
+    /// What is wrong with the policies whose backups one is to copy, if anything is. One that is removed later leaves
+    /// backups, which are copied.
+    fn check_copied(
+        &self,
+        policy: &JobConfig,
+        named: &PolicyFile,
+        seen: &[PolicyText],
+        others: OtherPolicies,
+    ) -> Result<(), Wrong> {
+        let wrong = |key, reason: String| Err((Some(key), reason));
+        for copied in &policy.copies_of {
+            let before = seen.iter().find(|text| text.name == *copied);
+            let stays = before.filter(|_| others == OtherPolicies::Keep);
+            let known = match (named.policies.get(copied), stays, self.config.jobs.get(copied)) {
+                (Some(config), ..) => config.clone(),
+                (None, Some(text), _) => toml::from_str(&text.text).unwrap_or_default(),
+                (None, None, Some(job)) if !self.is_policy(copied) => job.clone(),
+                // It is gone, and its backups need not be.
+                _ if self.has_backups_of(copied) => continue,
+                _ if before.is_some() => {
+                    return wrong("copies_of", format!("policy {copied} is not in the file, and --only removes it"));
+                }
+                _ => return wrong("copies_of", format!("there is no policy or job {copied}, and no backup of one")),
+            };
+            if known.is_of_copies() {
+                let reason = "copies itself what others back up: name the policies whose backups those are";
+                return wrong("copies_of", format!("{copied} {reason}"));
+            }
+            check_pools(policy, copied, &known).map_err(|reason| (Some("pool"), reason))?;
+        }
+        Ok(())
+    }
+
+    fn has_backups_of(&self, policy: &str) -> bool {
+        let filter = ObjectFilter { policy: Some(policy.to_owned()), ..ObjectFilter::default() };
+        // What cannot be read is said by whoever has to read it.
+        locked(&self.catalog).latest(&filter).is_ok_and(|latest| latest.is_some())
     }
 
     /// What it would change to remove these policies. Objects that they made are kept; those that a keep rule of theirs

@@ -19,7 +19,7 @@ pub struct Protection {
     pub protected: Vec<Object>,
     /// Complete objects of which that is not so: they can be restored in part, or not at all.
     pub unprotected: Vec<Object>,
-    /// Complete objects that lack a copy, or a part of one, that was promised.
+    /// Complete objects that lack a copy, or a part of one, that was promised, and that no policy of copies makes.
     pub lacking: Vec<ObjectId>,
     /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete
     /// one.
@@ -32,6 +32,7 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn protection(&self) -> Result<Protection, DirectorError> {
+        let of_policies = self.copies_of_policies()?;
         let catalog = locked(&self.catalog);
         let CopyAudit { lacking, whole } = look(&catalog)?;
         let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
@@ -65,7 +66,8 @@ impl Site {
                 protection.unprotected.push(object);
             }
         }
-        protection.lacking = lacking.into_iter().map(|IncompleteCopy { object, .. }| object.id).collect();
+        let lacks = |lack: &IncompleteCopy| !of_policies.make(&lack.object, &lack.wanted.pool);
+        protection.lacking = lacking.into_iter().filter(lacks).map(|lack| lack.object.id).collect();
         protection.lacking.dedup();
         Ok(protection)
     }

@@ -22,6 +22,7 @@ use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::hold::Hold;
 use crate::jobs::record_of;
+use crate::lacks::Lacks;
 use crate::lifetime::Lifetime;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
@@ -114,6 +115,14 @@ pub struct RepairedCopy {
     pub failure: Option<String>,
 }
 
+/// What came of the copies that one session was to mend.
+struct Mended {
+    /// Of each.
+    ended: Vec<Result<(), DirectorError>>,
+    /// Whether they could not be written, whatever could be read.
+    target_failed: bool,
+}
+
 /// How a repair ended.
 #[derive(Debug, Default)]
 pub struct RepairReport {
@@ -121,6 +130,32 @@ pub struct RepairReport {
     pub copies: Vec<RepairedCopy>,
     /// Why the first one could not be mended, as its cause says.
     pub first_failure: Option<DirectorError>,
+    /// Whether some could not be written: their pool has no room, or its drive failed.
+    pub target_failed: bool,
+}
+
+impl RepairReport {
+    /// How it ended: whether all copies that lacked something are whole now.
+    ///
+    /// # Errors
+    /// None is, and why.
+    pub fn outcome(self) -> Result<bool, DirectorError> {
+        let whole = self.copies.iter().filter(|copy| copy.failure.is_none()).count();
+        match self.first_failure {
+            None => Ok(whole == self.copies.len()),
+            // The copies are as good as they can be: somebody has to back up again.
+            Some(DirectorError::NoCopyLeft { .. }) => Ok(false),
+            Some(error) if whole == 0 => Err(error),
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Takes in what another one did.
+    pub(crate) fn take_in(&mut self, other: Self) {
+        self.copies.extend(other.copies);
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        self.target_failed |= other.target_failed;
+    }
 }
 
 impl Site {
@@ -159,7 +194,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let _presence = self.presence()?;
-        self.mend_copies(objects, Drives::Waited, shortfall, watch)
+        self.mend_copies_in(objects, Lacks::All, Drives::Waited, shortfall, watch)
     }
 
     /// Keeps which copies are whole, and gives those that are not.
@@ -174,22 +209,11 @@ impl Site {
         Ok(looked.lacking)
     }
 
-    /// [`Site::repair`] for whoever is present already.
-    pub(crate) fn mend_copies(
-        &self,
-        objects: &[ObjectId],
-        drives: Drives,
-        shortfall: Shortfall,
-        watch: &RestoreWatch,
-    ) -> Result<RepairReport, DirectorError> {
-        self.mend_copies_in(objects, None, drives, shortfall, watch)
-    }
-
-    /// [`Site::mend_copies`] of one pool alone, where one is named.
+    /// [`Site::repair`] of some of the copies, for whoever is present already.
     pub(crate) fn mend_copies_in(
         &self,
         objects: &[ObjectId],
-        pool: Option<&str>,
+        lacks: Lacks<'_>,
         drives: Drives,
         shortfall: Shortfall,
         watch: &RestoreWatch,
@@ -198,9 +222,15 @@ impl Site {
         // What goes to volumes of one pool is written in one session, and read by one mounter: each volume is mounted
         // once.
         let mut groups: Vec<Vec<IncompleteCopy>> = Vec::new();
+        let pool = lacks.pool();
+        let of_policies = match lacks {
+            Lacks::NotOfPolicies => Some(self.copies_of_policies()?),
+            Lacks::All | Lacks::OfPool(_) | Lacks::Owed(_) => None,
+        };
         let is_meant = |lack: &IncompleteCopy| {
-            let named = objects.is_empty() || objects.contains(&lack.object.id);
-            named && pool.is_none_or(|pool| lack.wanted.pool == pool)
+            let is_named = objects.is_empty() || objects.contains(&lack.object.id);
+            let is_of_policy = || of_policies.as_ref().is_some_and(|all| all.make(&lack.object, &lack.wanted.pool));
+            is_named && pool.is_none_or(|pool| lack.wanted.pool == pool) && !is_of_policy()
         };
         let meant: Vec<_> = self.look_at_copies()?.into_iter().filter(is_meant).collect();
         if meant.is_empty() {
@@ -216,7 +246,9 @@ impl Site {
                 continue;
             }
             let lacking = lack.ranges.iter().map(|lacking| lacking.range.end - lacking.range.start);
-            watch.planned.fetch_add(lacking.sum(), Ordering::Relaxed);
+            if !matches!(lacks, Lacks::Owed(_)) {
+                watch.planned.fetch_add(lacking.sum(), Ordering::Relaxed);
+            }
             match groups.iter_mut().find(|group| group[0].goes_with(&lack)) {
                 Some(group) => group.push(lack),
                 None => groups.push(vec![lack]),
@@ -224,17 +256,23 @@ impl Site {
         }
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         for group in groups {
-            host.write_to(&group[0].wanted.pool)?;
-            let objects = group.iter().map(|lack| lack.object.id);
-            if !host.reserve(self.volumes_to_read(objects, group[0].wanted.copy)?, drives)? {
-                // What other jobs use is mended by a later run.
-                continue;
+            // What goes to one pool alone goes to the library that was chosen for it.
+            if pool.is_none() {
+                host.write_to(&group[0].wanted.pool)?;
             }
-            let mended = self.mend(&group, shortfall, &mut host, watch);
+            let objects = group.iter().map(|lack| lack.object.id);
+            let volumes = self.volumes_to_read(objects, group[0].wanted.copy)?;
+            let mended = match host.mounter().check_drives_to_copy(&volumes) {
+                Err(error) => Mended { ended: same_for_all(&group, error), target_failed: false },
+                // What other jobs use is mended by a later run.
+                Ok(()) if !host.reserve(volumes, drives)? => continue,
+                Ok(()) => self.mend(&group, shortfall, &mut host, watch),
+            };
+            report.target_failed |= mended.target_failed;
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
             }
-            for (lack, mended) in group.into_iter().zip(mended) {
+            for (lack, mended) in group.into_iter().zip(mended.ended) {
                 let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
                 let mut failure = None;
                 match mended {
@@ -273,10 +311,12 @@ impl Site {
         shortfall: Shortfall,
         host: &mut ReadMounter,
         watch: &RestoreWatch,
-    ) -> Vec<Result<(), DirectorError>> {
+    ) -> Mended {
+        let not_written = |error| Mended { ended: same_for_all(group, error), target_failed: true };
         let planned: Vec<_> = group.iter().map(|lack| self.mendable(lack)).collect();
         if planned.iter().all(|planned| planned.as_ref().is_ok_and(|planned| planned.ranges.is_none())) {
-            return group.iter().zip(planned).map(|(lack, planned)| planned?.end(&lack.object)).collect();
+            let ended = group.iter().zip(planned).map(|(lack, planned)| planned?.end(&lack.object)).collect();
+            return Mended { ended, target_failed: false };
         }
         let session = self.session_for_copies(
             host.mounter(),
@@ -288,7 +328,7 @@ impl Site {
         );
         let session = match session {
             Ok(session) => session,
-            Err(error) => return same_for_all(group, error),
+            Err(error) => return not_written(error),
         };
         let mut ended: Vec<Result<(), DirectorError>> = Vec::new();
         for (lack, planned) in group.iter().zip(planned) {
@@ -302,7 +342,7 @@ impl Site {
         // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().writers {
             if let Err(error) = outcome {
-                return same_for_all(group, DirectorError::of_copy(error));
+                return not_written(DirectorError::of_copy(error));
             }
         }
         for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
@@ -316,7 +356,7 @@ impl Site {
                 let _ = catalog.copies_are_whole(&[(object, copy, seen)]);
             }
         }
-        ended
+        Mended { ended, target_failed: false }
     }
 
     /// What of a lack some copy has.

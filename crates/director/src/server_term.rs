@@ -10,7 +10,8 @@ use capstan_keys::api::PeerKind;
 use capstan_tape::DriveNeeds;
 
 use crate::DirectorError;
-use crate::config::StorageUnit;
+use crate::config::{JobConfig, StorageUnit};
+use crate::copy_policy::pool_of;
 use crate::drive_classes::{classes_fact, classes_of};
 use crate::drive_waits::waited_since_ns;
 use crate::hold::{Hold, holder};
@@ -218,6 +219,20 @@ impl Site {
         Ok(StorageUnit { drives, ..unit })
     }
 
+    /// The storage unit of a policy. One of copies that names none writes where volumes of its pool are.
+    ///
+    /// # Errors
+    /// As [`Site::unit`].
+    pub fn unit_of(&self, job: &JobConfig) -> Result<StorageUnit, DirectorError> {
+        match &job.unit {
+            None if job.is_of_copies() => {
+                let library = self.libraries.of_pool(&self.catalog, pool_of(job), &self.library)?;
+                self.unit(Some(&library.name))
+            }
+            unit => self.unit(unit.as_deref()),
+        }
+    }
+
     /// A unit with the libraries of the movers that have its labels now.
     fn with_labelled(&self, mut unit: StorageUnit) -> Result<StorageUnit, DirectorError> {
         let settings = self.config.units.get(&unit.name);
@@ -372,6 +387,10 @@ impl Site {
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
         let known = self.policy(policy)?.ok_or_else(unknown)?;
         if let Some(reason) = known.fault {
+            return Err(DirectorError::PolicyFault { name: known.name, reason });
+        }
+        if known.config.is_of_copies() && asked.level == RunLevel::Full {
+            let reason = "it copies backups as they are, full or not: leave --full out".to_owned();
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
         let mut clients = known.config.clients_of(&self.client);

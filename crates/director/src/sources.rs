@@ -77,13 +77,15 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn sources(&self, protection: &Protection, running: &[HistoryEntry]) -> Result<Vec<SourceRow>, DirectorError> {
+        let of_policies = self.copies_of_policies()?;
         let catalog = locked(&self.catalog);
         let mut rows = group(protection, &catalog.gone_sources()?);
         self.add_named(&mut rows);
         let unreadable = unreadable_volumes(&catalog)?;
         for row in &mut rows {
             if let Some(last) = &row.last {
-                let wanted = catalog.wanted_copies(last.id)?;
+                let mut wanted = catalog.wanted_copies(last.id)?;
+                wanted.retain(|wanted| wanted.state == CopyState::Whole || !of_policies.make(last, &wanted.pool));
                 let copies = catalog.copies(last.id)?.into_iter();
                 let without_key = copies.filter(|copy| copy.volumes.iter().any(|volser| unreadable.contains(volser)));
                 let without_key: Vec<_> = without_key.map(|copy| copy.copy).collect();

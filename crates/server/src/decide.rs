@@ -30,6 +30,15 @@ pub enum RunTerms {
     Writes(SessionTerms),
     /// They are restores that read this volume first: together, with one drive.
     Reads(String),
+    /// They copy what others have backed up. One run of a policy does at a time, so nobody shares its session.
+    Copies {
+        /// The policy.
+        policy: String,
+        /// On which terms the copies are written.
+        terms: SessionTerms,
+        /// Whether what they read may be in the library that they write in: they need a drive for each then.
+        reads_beside: bool,
+    },
 }
 
 impl RunTerms {
@@ -38,13 +47,22 @@ impl RunTerms {
         match self {
             Self::Writes(terms) => terms.copies.into(),
             Self::Reads(_) => 1,
+            Self::Copies { reads_beside, .. } => 1 + u32::from(*reads_beside),
+        }
+    }
+
+    /// Those of them that count for the bound of their storage unit: it is one of drives that are written.
+    fn drives_written(&self) -> u32 {
+        match self {
+            Self::Copies { .. } => 1,
+            Self::Writes(_) | Self::Reads(_) => self.drives(),
         }
     }
 
     /// Models of drives that they are bound to; none for all.
     fn models(&self) -> &[String] {
         match self {
-            Self::Writes(terms) => &terms.models,
+            Self::Writes(terms) | Self::Copies { terms, .. } => &terms.models,
             Self::Reads(_) => &[],
         }
     }
@@ -53,8 +71,8 @@ impl RunTerms {
     fn is_outside(&self, pools: &[String]) -> bool {
         match self {
             Self::Writes(terms) => !pools.iter().any(|pool| terms.writes_to(pool)),
-            // A restore reads volumes of any pool.
-            Self::Reads(_) => pools.is_empty(),
+            // They read volumes of any pool.
+            Self::Reads(_) | Self::Copies { .. } => pools.is_empty(),
         }
     }
 
@@ -323,6 +341,7 @@ pub enum LimitOf {
 struct AtWork<'a> {
     backups: Vec<RunAtWork<'a>>,
     restores: Vec<RunAtWork<'a>>,
+    copies: Vec<RunAtWork<'a>>,
 }
 
 struct RunAtWork<'a> {
@@ -352,9 +371,17 @@ fn limit(
 impl<'a> AtWork<'a> {
     /// The bound that a run meets, if it meets one.
     fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>, now: Timestamp) -> Option<WaitsFor> {
-        if waiting.terms.is_restore() {
-            let of_client = self.restores.iter().filter(|run| run.client == waiting.client);
-            return limit(LimitOf::Restores, RESTORES_PER_CLIENT, now, of_client.map(|run| run.ends));
+        match waiting.terms {
+            RunTerms::Reads(_) => {
+                let of_client = self.restores.iter().filter(|run| run.client == waiting.client);
+                return limit(LimitOf::Restores, RESTORES_PER_CLIENT, now, of_client.map(|run| run.ends));
+            }
+            // No client has to do with it.
+            RunTerms::Copies { .. } => {
+                let of_policy = self.copies.iter().filter(|run| run.policy == waiting.policy);
+                return limit(LimitOf::Policy, 1, now, of_policy.map(|run| run.ends));
+            }
+            RunTerms::Writes(_) => {}
         }
         let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
         let of_network = waiting.network.as_ref().and_then(|(_, most)| *most);
@@ -370,6 +397,7 @@ impl<'a> AtWork<'a> {
         match terms {
             RunTerms::Writes(_) => self.backups.push(run),
             RunTerms::Reads(_) => self.restores.push(run),
+            RunTerms::Copies { .. } => self.copies.push(run),
         }
     }
 }
@@ -390,7 +418,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_cached_key(|waiting| (rank(waiting, now), waiting.run));
-    let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new() };
+    let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new(), copies: Vec::new() };
     for run in &situation.working {
         let (policy, client, network) = (&*run.policy, &*run.client, run.network.as_deref());
         at_work.begins(&run.terms, RunAtWork { policy, client, network, ends: run.ends });
@@ -411,7 +439,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         // A bound of drives is kept for a run as drives are, and so are those of its models where others are free.
         let bound = match &decision {
             RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, until, .. }) => {
-                Some((waiting.terms.drives(), *until))
+                Some((waiting.terms.drives_written(), *until))
             }
             RunDecision::Waits(WaitsFor::Drives { needed, until, .. }) => {
                 let in_unit =

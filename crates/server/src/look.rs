@@ -133,18 +133,39 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
     let waits_to_restore = pending.iter().any(|pending| pending.run.restore.is_some());
     let volumes_in_use = if waits_to_restore { site.volumes_in_use()? } else { Vec::new() };
+    // Whether what a policy copies may be in a library. What a policy made that is gone may be anywhere.
+    let may_read_in = |job: &JobConfig, library: &String| {
+        job.copies_of.iter().any(|copied| {
+            let own = by_name.get(copied.as_str()).map(|policy| &policy.config).or(site.config().jobs.get(copied));
+            let unit = own.and_then(|own| site.unit_of(own).ok());
+            unit.is_none_or(|unit| unit.libraries.contains(library))
+        })
+    };
     let terms_of = |name: &str, unit: &StorageUnit| {
         let policy = by_name.get(name).copied();
         let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
-        SessionTerms::of_job(&job, unit)
+        let terms = SessionTerms::of_job(&job, unit);
+        if !job.is_of_copies() {
+            return RunTerms::Writes(terms);
+        }
+        let reads_beside = unit.libraries.iter().any(|library| may_read_in(&job, library));
+        RunTerms::Copies { policy: name.to_owned(), terms, reads_beside }
     };
     let lifetime_of =
         |name: &str| by_name.get(name).map_or(Lifetime::ENDLESS, |policy| Lifetime::of_job(&policy.config, &pools));
     let unit_of = |name: &str| {
         let policy = by_name.get(name).copied();
         // One that is not set is a fault of the policy.
-        let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
-        unit.map_or_else(|| site.unit(None), Ok)
+        let unit = policy.and_then(|policy| site.unit_of(&policy.config).ok());
+        let Some(mut unit) = unit else { return site.unit(None) };
+        if let Some(job) = policy.map(|policy| &policy.config).filter(|job| job.is_of_copies()) {
+            // Copies go to another library than what they are made of, where the unit has one.
+            let others: Vec<_> = unit.libraries.iter().filter(|library| !may_read_in(job, library)).cloned().collect();
+            if !others.is_empty() {
+                unit.libraries = others;
+            }
+        }
+        Ok(unit)
     };
     let network_of = |client: &str| {
         let (name, network) = network_of_client(site, peers.named(CLIENT, client), client)?;
@@ -225,7 +246,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             not_before: believed(moment(pending.not_before_ns), now, longest_wait(timing)),
             keeps_age: pending.keeps_age,
             is_held: pending.is_held,
-            terms: RunTerms::Writes(terms),
+            terms,
             drives,
             unit,
             lifetime: lifetime_of(&pending.run.policy),
@@ -250,7 +271,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             Some(_) => reads(site, restore.as_ref())?,
             None => {
                 let unit = unit_of(&policy)?;
-                (RunTerms::Writes(terms_of(&policy, &unit)), unit)
+                (terms_of(&policy, &unit), unit)
             }
         };
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);

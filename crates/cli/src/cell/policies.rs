@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use capstan_director::DirectorError;
 use capstan_server::cell::users::words::{
-    ApplyPolicies, ExportPolicies, PoliciesChanged, RemovePolicies, ScheduleQuery,
+    ApplyPolicies, BackupPolicyRow, ExportPolicies, PoliciesChanged, RemovePolicies, ScheduleQuery,
 };
 
 use crate::args::{self, BackupPolicyAction};
@@ -114,11 +114,25 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
             row.next_ns.map_or_else(|| "-".to_owned(), units::time),
             row.window.clone().unwrap_or_else(|| "any time".to_owned()),
             row.priority.to_string(),
-            row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" "),
+            backs_up(row),
         ]);
     }
     print(&table)?;
     Ok(code)
+}
+
+/// What a policy backs up, or copies.
+fn backs_up(row: &BackupPolicyRow) -> String {
+    let Some(copies) = &row.copies_of else {
+        return row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" ");
+    };
+    let owed = match (copies.owed, copies.later) {
+        (0, 0) => String::new(),
+        (owed, 0) => format!(" ({owed} to copy)"),
+        (0, later) => format!(" ({later} later)"),
+        (owed, later) => format!(" ({owed} to copy, {later} later)"),
+    };
+    format!("copies of {} to pool {}{owed}", copies.policies.join(", "), copies.pool)
 }
 
 fn tell(cli: &Globals, changed: &PoliciesChanged, dry_run: bool) -> Result<(), Failure> {

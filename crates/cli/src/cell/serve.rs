@@ -29,7 +29,7 @@ use crate::list::{findings, metrics_of, status_of};
 use crate::progress::{Display, Standing, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
-use crate::work::{Served, run_served};
+use crate::work::{Served, copy_served, run_served};
 
 /// Why nothing can be asked of clients.
 const NO_CELL: &str = "this server does not listen for clients: start it with --listen, or set listen under [server] in \
@@ -314,7 +314,7 @@ impl InProcess<'_> {
         let site = self.site.clone().in_library(library)?;
         let policy = site.policy(policy)?;
         // One that is gone, or names no unit that there is, fails by itself.
-        let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
+        let unit = policy.and_then(|policy| site.unit_of(&policy.config).ok());
         Ok(match unit {
             Some(unit) => site.with_drives_of(&unit),
             None => site,
@@ -351,20 +351,29 @@ impl Worker for InProcess<'_> {
         }
         let name = &run.run.policy;
         let display = Display::of_run(&self.of_runs, name);
-        let watch = Arc::new(BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() });
-        let _seen = self.seen(run.run.run, Seen::Backup(Arc::clone(&watch)));
-        let client = match self.client(&run.run) {
-            Ok(client) => client,
-            Err(worked) => return worked,
-        };
         let site = match self.site_of(name, &run.place.library) {
             Ok(site) => site,
             Err(error) => return Worked { end: WorkEnd::Failed, message: error.to_string() },
         };
         let (session, drives) = (run.place.session, run.place.drives);
-        let network = client.as_ref().and_then(|_| self.share_of_network(&run.run.client));
-        let served = Served { site: &site, entered, client, session, drives, network };
-        let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
+        let policy = self.site.policy(name).ok().flatten();
+        let ran = if policy.is_some_and(|policy| policy.config.is_of_copies()) {
+            let watch = Arc::new(RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() });
+            let _seen = self.seen(run.run.run, Seen::Restore(Arc::clone(&watch)));
+            let served = Served { site: &site, entered, client: None, session, drives, network: None };
+            copy_served(&served, &run.run, &display, &watch)
+        } else {
+            let watch = Arc::new(BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() });
+            let _seen = self.seen(run.run.run, Seen::Backup(Arc::clone(&watch)));
+            let client = match self.client(&run.run) {
+                Ok(client) => client,
+                Err(worked) => return worked,
+            };
+            let network = client.as_ref().and_then(|_| self.share_of_network(&run.run.client));
+            let served = Served { site: &site, entered, client, session, drives, network };
+            run_served(&self.of_runs, &served, &run.run, &display, &watch)
+        };
+        let (end, message) = match ran {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),
             Ok((_, message)) => (WorkEnd::Failed, message),

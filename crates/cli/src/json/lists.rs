@@ -215,8 +215,22 @@ pub(crate) struct ShownObject {
     pub(crate) chain: Vec<String>,
     /// What the backup was told to leave out, as options of `backup` and their patterns; null where nobody noted it.
     pub(crate) left_out: Option<Vec<String>>,
+    /// Copies that policies have yet to make of it.
+    pub(crate) copies_owed: Vec<OwedCopyRow>,
     /// Where its streams stand.
     pub(crate) extents: Vec<ExtentRow>,
+}
+
+/// A copy that a policy has yet to make of an object.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct OwedCopyRow {
+    /// The policy whose run makes it.
+    pub(crate) policy: String,
+    /// The pool that it goes to.
+    pub(crate) pool: String,
+    /// It is not made before, nanoseconds since 1970.
+    pub(crate) from_ns: i64,
 }
 
 /// `show VOLUME`.

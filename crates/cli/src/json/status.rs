@@ -23,6 +23,8 @@ pub(crate) struct StatusRow {
     pub(crate) objects_unprotected: Vec<String>,
     /// Those that lack a copy that was promised.
     pub(crate) objects_lacking_a_copy: usize,
+    /// What policies of copies have yet to copy; one that has nothing to is left out.
+    pub(crate) copies_owed: Vec<StatusOwed>,
     /// Objects that a run left open.
     pub(crate) objects_interrupted: usize,
     /// Objects that a run writes now.
@@ -109,6 +111,27 @@ pub(crate) struct StatusSource {
     pub(crate) gone: bool,
     /// What to do; null for nothing.
     pub(crate) next: Option<String>,
+}
+
+/// What a policy of copies has yet to copy.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct StatusOwed {
+    /// The policy.
+    pub(crate) policy: String,
+    /// The pool that the copies go to.
+    pub(crate) pool: String,
+    /// How many objects its next run would copy.
+    pub(crate) objects: usize,
+    /// How many more have not ended for as long as its delay.
+    pub(crate) later: usize,
+    /// When the oldest of them ended, nanoseconds since 1970.
+    pub(crate) oldest_ended_ns: i64,
+    /// Since when that one could have been copied, nanoseconds since 1970.
+    pub(crate) since_ns: i64,
+    /// Why no run of the policy comes by itself: it `cannot run`, `is switched off` or `has no schedule`; null if one
+    /// does.
+    pub(crate) not_by_itself: Option<String>,
 }
 
 /// What a command did or does: a line of `history`.

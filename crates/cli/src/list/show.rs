@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Extent, Object, Verification, Volume, VolumeState};
-use capstan_director::{Site, generation_of, reserved_at_the_end};
+use capstan_director::{OwedCopy, Site, generation_of, reserved_at_the_end};
 use capstan_format::{ObjectId, Volser};
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
@@ -13,7 +13,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::failure::director;
 use crate::globals::Globals;
-use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume};
+use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, OwedCopyRow, ShownObject, ShownVolume};
 use crate::output::print_json;
 use crate::place::{find_volume, object_or_volume};
 use crate::secrets::site;
@@ -55,11 +55,14 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
     let chain = site.catalog().chain(object.id).map_err(director)?;
     let extents = site.catalog().extents(object.id, None).map_err(director)?;
     let left_out = site.left_out(object.id)?;
+    let owed = site.copies_owed_of(object)?;
     if cli.json {
         let extents = extents.iter().map(extent_row).collect();
         let chain = chain.iter().map(ToString::to_string).collect();
         let left_out = left_out.map(|rules| rules.into_iter().collect());
-        return print_json(&ShownObject { object: row, chain, left_out, extents });
+        let copies_owed =
+            owed.into_iter().map(|OwedCopy { policy, pool, from_ns }| OwedCopyRow { policy, pool, from_ns });
+        return print_json(&ShownObject { object: row, chain, left_out, copies_owed: copies_owed.collect(), extents });
     }
     let mut sheet = Sheet { out: stdout().lock() };
     object_lines(&mut sheet, known, object, &row, chain.len())?;
@@ -68,11 +71,20 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
         let rules: Vec<_> = rules.iter().map(|rule| path_text(rule.as_bytes())).collect();
         sheet.line("left out", &rules.join("  "))?;
     }
+    for owed in &owed {
+        sheet.line("to copy", &owed_text(owed, site.now_ns()))?;
+    }
     if chain.len() > 1 {
         sheet.table("chain: the object and its bases", &chain_table(site, known, &chain)?)?;
     }
     sheet.table("copies", &copies_table(&row, &extents))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A copy that is to come, and from when on.
+fn owed_text(owed: &OwedCopy, now_ns: i64) -> String {
+    let from = if owed.from_ns > now_ns { format!(", from {} on", units::time(owed.from_ns)) } else { String::new() };
+    format!("to pool {}, by the next run of policy {}{from}", owed.pool, owed.policy)
 }
 
 fn extent_row(extent: &Extent) -> ExtentRow {

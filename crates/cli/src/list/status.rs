@@ -6,6 +6,7 @@ mod findings;
 mod last_run;
 mod members;
 mod metrics;
+mod owed;
 mod page;
 mod queue;
 mod scratch;
@@ -69,6 +70,8 @@ struct Facts {
     not_backed_up: Vec<failed::NotBackedUp>,
     with_problems: Vec<last_run::LastRun>,
     queued: queue::Queued,
+    /// Copies that policies have yet to make.
+    owed: owed::Owed,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
     /// Members that are taken for others, and what to do.
@@ -124,6 +127,7 @@ impl Facts {
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
             queued,
+            owed: owed::owed(site)?,
             indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
             volumes_without_key: site.volumes_without_key()?,
@@ -361,6 +365,7 @@ fn json(facts: &Facts, found: &[Attention]) -> StatusRow {
         objects_unprotected: protection.unprotected.iter().map(|object| object.id.to_string()).collect(),
         objects_lacking_a_copy: protection.lacking.len(),
         objects_interrupted: interrupted.len(),
+        copies_owed: facts.owed.rows.clone(),
         objects_running: written.len(),
         files: facts.sum(|counts| counts.files),
         bytes: facts.sum(|counts| counts.bytes),

@@ -93,6 +93,12 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
                 "policy {name} backs up {clients}, and a server runs it: `capstan queue add {name}`"
             )));
         }
+        if job.is_of_copies() {
+            let copied = job.copies_of.join(", ");
+            return Err(Failure::Usage(format!(
+                "policy {name} copies the backups of {copied}, and a server runs it: `capstan queue add {name}`"
+            )));
+        }
         if args.policy.is_some() {
             return Err(Failure::Usage(format!("the objects of job {name} bear its name: leave --policy out")));
         }
@@ -168,9 +174,18 @@ pub(crate) struct Served<'a> {
 
 impl Served<'_> {
     /// Notes the run's entry in the history, if it has one.
-    fn note_entry(&self, display: &Display) -> Result<(), Failure> {
+    pub(super) fn note_entry(&self, display: &Display) -> Result<(), Failure> {
         Ok(display.entry().map_or(Ok(()), self.entered)?)
     }
+}
+
+/// A policy that can be run here.
+pub(super) fn policy_of(site: &Site, name: &str) -> Result<JobConfig, Failure> {
+    if let Some(fault) = fault_of(site, name) {
+        return Err(fault.into());
+    }
+    let job = site.config().jobs.get(name).filter(|_| site.is_policy(name));
+    Ok(job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?.clone())
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -190,11 +205,7 @@ pub(crate) fn run_served(
         })
     };
     let site = open(Need::Nothing, display.events())?;
-    if let Some(fault) = fault_of(&site, name) {
-        return Err(fault.into());
-    }
-    let job = site.config().jobs.get(name).filter(|_| site.is_policy(name));
-    let mut job = job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?.clone();
+    let mut job = policy_of(&site, name)?;
     match &served.client {
         Some(client) => {
             for file in std::mem::take(&mut job.exclude_from) {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use capstan_catalog::ObjectStatus;
-use capstan_director::{DirectorError, RepairReport, Shortfall};
+use capstan_director::{RepairReport, Shortfall};
 use capstan_mover::RestoreWatch;
 
 use crate::args;
@@ -58,7 +58,6 @@ fn summary(report: &RepairReport) -> String {
 }
 
 fn show(cli: &Globals, report: RepairReport) -> Result<ExitCode, Failure> {
-    let whole = whole_now(&report);
     if cli.json {
         json::print(&json::Event::Repaired { copies: json::repaired(&report) })?;
     } else {
@@ -72,13 +71,6 @@ fn show(cli: &Globals, report: RepairReport) -> Result<ExitCode, Failure> {
             copy.failure.as_deref().unwrap_or_default()
         );
     }
-    match report.first_failure {
-        None if whole == report.copies.len() => Ok(ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
-        // The copies are as good as they can be: somebody has to back up again.
-        Some(DirectorError::NoCopyLeft { .. }) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
-        // Nothing could be done: the reason is the outcome, with its own exit code.
-        Some(error) if whole == 0 => Err(error.into()),
-        Some(_) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
-    }
+    // Where nothing could be done, the reason is the outcome, with its own exit code.
+    Ok(if report.outcome()? { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }

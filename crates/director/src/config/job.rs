@@ -113,6 +113,12 @@ pub struct JobConfig {
     /// Bytes a second that a run takes, at most, and when: the first whose window is open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bandwidth: Vec<String>,
+    /// The policies and jobs whose backups a policy copies to its pool; it backs up nothing itself then.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "copied")]
+    pub copies_of: Vec<String>,
+    /// How long after a backup has ended it is copied at the earliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
@@ -126,6 +132,15 @@ fn not_empty<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Erro
     let names = Vec::deserialize(names)?;
     match names.is_empty() {
         true => Err(D::Error::custom("it is empty: remove the line if the server's own machine is meant")),
+        false => Ok(names),
+    }
+}
+
+/// Names of policies whose backups are copied.
+fn copied<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::deserialize(names)?;
+    match names.is_empty() {
+        true => Err(D::Error::custom("it is empty: name the policies whose backups are copied")),
         false => Ok(names),
     }
 }
@@ -182,6 +197,16 @@ impl JobConfig {
     /// How long what it makes is kept, in nanoseconds.
     pub fn retention_ns(&self) -> Option<i64> {
         self.retention.as_deref().and_then(|text| parse_age(text).ok())
+    }
+
+    /// Whether it copies what others back up, and backs up nothing itself.
+    pub fn is_of_copies(&self) -> bool {
+        !self.copies_of.is_empty()
+    }
+
+    /// How long after its end a backup is copied at the earliest, in nanoseconds.
+    pub fn delay_ns(&self) -> i64 {
+        self.delay.as_deref().and_then(|text| parse_age(text).ok()).unwrap_or(0)
     }
 
     /// What is wrong with a job of the settings, if anything is.
@@ -257,6 +282,12 @@ impl JobConfig {
         if name == MANUAL {
             return Err((None, "backups of no job or policy are called manual: use another name".to_owned()));
         }
+        if self.is_of_copies() {
+            return self.check_copies(name);
+        }
+        if self.delay.is_some() {
+            return wrong("delay", "it is for copies of backups: set copies_of, or remove it");
+        }
         match (&self.sources[..], &self.stdin, &self.stdin_command[..]) {
             ([], None, []) => {
                 return Err((None, "it backs up nothing: set sources, or stdin and stdin_command".to_owned()));
@@ -323,6 +354,62 @@ impl JobConfig {
             }
         }
         Ok(())
+    }
+
+    /// What is wrong with a policy that copies what others back up, if anything is.
+    fn check_copies(&self, name: &str) -> Result<(), Wrong> {
+        let wrong = |key: &'static str, reason: &str| Err((Some(key), reason.to_owned()));
+        if let Some(key) = self.backup_keys().find_map(|(key, is_set)| is_set.then_some(key)) {
+            return wrong(key, "it is for backups, and a policy with copies_of makes none: remove one of them");
+        }
+        if self.pool.is_none() {
+            return wrong("copies_of", "it has no pool: set pool to the one that the copies go to");
+        }
+        for (number, copied) in self.copies_of.iter().enumerate() {
+            if copied == name {
+                return wrong("copies_of", "it names itself: name the policies whose backups are copied");
+            }
+            if self.copies_of[..number].contains(copied) {
+                return Err((Some("copies_of"), format!("{copied} is named twice")));
+            }
+        }
+        match self.delay.as_deref().map(parse_age) {
+            Some(Err(reason)) => Err((Some("delay"), reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings that only backups have, and whether each is set.
+    fn backup_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        [
+            ("sources", !self.sources.is_empty()),
+            ("stdin", self.stdin.is_some()),
+            ("stdin_command", !self.stdin_command.is_empty()),
+            ("exclude", !self.exclude.is_empty()),
+            ("exclude_from", !self.exclude_from.is_empty()),
+            ("exclude_caches", self.exclude_caches),
+            ("one_file_system", self.one_file_system),
+            ("may_be_empty", self.may_be_empty),
+            ("snapshot", self.snapshot.is_some()),
+            ("copies", self.copies.is_some()),
+            ("drives", self.drives.is_some()),
+            ("connections", self.connections.is_some()),
+            ("compression", self.compression.is_some()),
+            ("level", self.level.is_some()),
+            ("full_every", self.full_every.is_some()),
+            ("retention", self.retention.is_some()),
+            ("lock", self.lock),
+            ("keep", self.keep.is_some()),
+            ("wait", self.wait),
+            ("before", !self.before.is_empty()),
+            ("after", !self.after.is_empty()),
+            ("clients", !self.clients.is_empty()),
+            ("client_labels", !self.client_labels.is_empty()),
+            ("spread", self.spread.is_some()),
+            ("runs_at_once", self.runs_at_once.is_some()),
+            ("bandwidth", !self.bandwidth.is_empty()),
+        ]
+        .into_iter()
     }
 }
 

@@ -126,6 +126,8 @@ impl JobConfig {
             ("runs_at_once", self.runs_at_once.is_some()),
             ("retries", self.retries.is_some()),
             ("retry_after", self.retry_after.is_some()),
+            ("copies_of", self.is_of_copies()),
+            ("delay", self.delay.is_some()),
         ]
         .into_iter()
     }

@@ -18,7 +18,7 @@ use super::{Mounter, locked};
 use crate::drive_waits::note_wait;
 use crate::hold::{Hold, holder, what};
 use crate::libraries::{LibraryAt, in_words};
-use crate::{DirectorError, Event};
+use crate::{DirectorError, DrivesOwner, Event};
 
 /// How long a job that has a drive waits for another one among drives that differ.
 pub(super) const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
@@ -180,6 +180,18 @@ impl Mounter {
     fn seats_at(&self, library: &LibraryAt, wanted: u32) -> Result<SeatsWanted, DirectorError> {
         let of = library.devices.drives()?;
         Ok(SeatsWanted { library: library.name.clone(), wanted: wanted.min(of), of })
+    }
+
+    /// Whether volumes can be read while another one is written in the library of this mounter.
+    pub(crate) fn check_drives_to_copy(&self, volumes: &[Volser]) -> Result<(), DirectorError> {
+        for volser in volumes {
+            let library = self.libraries.of_volume(&self.catalog, volser, &self.library)?;
+            if library.name == self.library.name && library.devices.drives()? == 1 {
+                let owner = DrivesOwner::of(&library.config);
+                return Err(DirectorError::OneDrive { library: library.name.clone(), owner });
+            }
+        }
+        Ok(())
     }
 
     fn wish_to_read(&self, volumes: &[Volser], writes: bool) -> Result<Wish, DirectorError> {

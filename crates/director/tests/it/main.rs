@@ -4,6 +4,7 @@
 mod base;
 mod by_hand;
 mod catch_up;
+mod copy_policy;
 mod cut_off;
 mod damage;
 mod expiry;

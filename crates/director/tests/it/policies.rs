@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_catalog::{Pool, ScratchFeed};
-use capstan_director::{BackupPolicy, DirectorError, OtherPolicies, PolicyChanges, parse_age};
+use capstan_director::{BackupPolicy, BackupRequest, DirectorError, Level, OtherPolicies, PolicyChanges, parse_age};
 
 use crate::place::{Bench, small};
 
@@ -142,8 +142,60 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_changed() {
             assert!(error.contains(said), "{said:?} is not in {error:?} of {text}");
         }
     }
+    let copies = |rest: &str| format!("[policies.home]\nsources = [\"/home\"]\n\n[policies.off]\n{rest}\n");
+    for (rest, said) in [
+        ("copies_of = []", &["line 5", "name the policies"][..]),
+        ("copies_of = [\"home\"]", &["line 5: policies.off.copies_of", "set pool"]),
+        (
+            "pool = \"vault\"\ncopies_of = [\"hme\"]",
+            &["line 6: policies.off.copies_of", "no policy or job hme, and no backup"],
+        ),
+        ("pool = \"vault\"\ncopies_of = [\"off\"]", &["line 6: policies.off.copies_of", "names itself"]),
+        ("pool = \"vault\"\ncopies_of = [\"home\", \"home\"]", &["line 6", "home is named twice"]),
+        ("pool = \"default\"\ncopies_of = [\"home\"]", &["line 5: policies.off.pool", "name another pool"]),
+        (
+            "pool = \"vault\"\ncopies_of = [\"home\"]\nretention = \"10y\"",
+            &["line 7: policies.off.retention", "for backups"],
+        ),
+        ("pool = \"vault\"\ncopies_of = [\"home\"]\ndelay = \"soon\"", &["line 7", "not a duration"]),
+        ("sources = [\"/srv\"]\ndelay = \"1d\"", &["line 6: policies.off.delay", "set copies_of"]),
+        (
+            "pool = \"vault\"\ncopies_of = [\"more\"]\n[policies.more]\npool = \"v\"\ncopies_of = [\"home\"]",
+            &["line 6: policies.off.copies_of", "more copies itself what others back up"],
+        ),
+    ] {
+        let error = refused(&bench, &copies(rest));
+        for said in said {
+            assert!(error.contains(said), "{said:?} is not in {error:?} of {rest}");
+        }
+    }
     assert!(refused(&bench, "").contains("policies"), "an empty file is no file of policies");
     assert!(bench.site().policies().unwrap().is_empty());
+}
+
+/// An export could not be applied once a policy was gone whose backups another one copies.
+#[test]
+fn a_policy_of_copies_outlives_what_it_copies_and_never_shares_its_pool() {
+    let bench = Bench::new(small());
+    bench.site().add_pool("vault", None, None).unwrap();
+    let copies = "\n[policies.off]\ncopies_of = [\"home\"]\npool = \"vault\"\n";
+    let home = "[policies.home]\nsources = [\"/home\"]\n";
+    apply(&bench, &format!("{home}{copies}"), OtherPolicies::Keep);
+    let site = bench.site();
+    let gone = site.plan_policies(copies, Path::new(FILE), OtherPolicies::Remove).unwrap_err().to_string();
+    assert!(gone.contains("line 3: policies.off.copies_of") && gone.contains("--only removes it"), "{gone}");
+    bench.fill("a", 1, 100);
+    bench.backup(&BackupRequest { policy: "home".into(), ..bench.request(Level::Full) }).unwrap();
+    site.change_policies(&site.plan_removal(&["home".to_owned()]).unwrap()).unwrap();
+    let exported = site.export_policies(&[]).unwrap();
+    assert_eq!(changes(&apply(&bench, &exported, OtherPolicies::Remove)), []);
+    // Whoever of the two is changed.
+    let fault = || bench.site().policy("off").unwrap().unwrap().fault;
+    assert_eq!(fault(), None);
+    apply(&bench, &format!("{home}pool = \"vault\"\n"), OtherPolicies::Keep);
+    assert!(fault().unwrap().contains("pool: home writes its backups to pool vault itself"), "{:?}", fault());
+    let twice = format!("{home}copies = 2\n{}", copies.replace("vault", "default-copy2"));
+    assert!(refused(&bench, &twice).contains("home writes its backups to pool default-copy2 itself"));
 }
 
 #[test]

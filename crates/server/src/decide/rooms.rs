@@ -97,6 +97,11 @@ impl OpenSession {
     fn all_drives(&self) -> u32 {
         self.terms.drives() * self.drives.max(1)
     }
+
+    /// Those of them that it writes with.
+    fn drives_written(&self) -> u32 {
+        self.terms.drives_written() * self.drives.max(1)
+    }
 }
 
 pub(super) fn sessions_of(working: &[WorkingRun], now: Timestamp) -> Vec<OpenSession> {
@@ -214,7 +219,7 @@ pub(super) fn place(
 ) -> RunDecision {
     let unit = &waiting.unit;
     let in_unit = |room: &LibraryRoom<'_>| unit.libraries.iter().any(|library| library == room.name);
-    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
+    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::drives_written).sum();
     let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used));
     let mut own: Vec<&mut LibraryRoom<'_>> = rooms.iter_mut().filter(|room| in_unit(room)).collect();
     // As the unit names them: the first of equals.
@@ -233,6 +238,7 @@ pub(super) fn place(
         }
     }
     let needed = waiting.terms.drives().min(largest);
+    let written = waiting.terms.drives_written().min(needed);
     own.retain(|room| needed <= room.all_for(unit));
     let is_closed = |room: &LibraryRoom<'_>| room.kept.is_some_and(|kept| !kept.lets_pass(waiting, now));
     // A backup that joined a session would have it end later.
@@ -278,7 +284,7 @@ pub(super) fn place(
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
-    let fits = |room: &LibraryRoom<'_>| !is_closed(room) && needed <= free(room).min(left);
+    let fits = |room: &LibraryRoom<'_>| !is_closed(room) && needed <= free(room) && written <= left;
     let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| free(&*own[at]));
     if let Some(room) = best.map(|at| &mut own[at]) {
         room.free -= needed;
@@ -308,8 +314,9 @@ pub(super) fn place(
     }
     if let Some(room) = own.iter().find(|room| !is_closed(room) && needed <= room.free) {
         return RunDecision::Waits(match unit.drives {
-            Some(most) if needed > left => {
-                let until = free_at(sessions.iter().filter(|open| open.unit == unit.name), now, needed, left);
+            Some(most) if written > left => {
+                let of_unit = sessions.iter().filter(|open| open.unit == unit.name);
+                let until = free_at(of_unit.map(|open| (open, open.drives_written())), now, written, left);
                 WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize, until, before: 0 }
             }
             // The others have those of its models.
@@ -340,26 +347,28 @@ pub(super) fn give_more_drives(
     sessions: &mut [OpenSession],
 ) {
     let (copies, unit) = (waiting.terms.drives(), &waiting.unit);
-    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
+    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::drives_written).sum();
     let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used)).min(room.free_for(unit, sessions));
     let more = (left / copies.max(1)).min(waiting.drives.saturating_sub(1));
     room.free -= more * copies;
     sessions.iter_mut().filter(|open| open.number == session).for_each(|open| open.drives += more);
 }
 
-fn in_library<'a>(sessions: &'a [OpenSession], library: &str) -> impl Iterator<Item = &'a OpenSession> {
-    sessions.iter().filter(move |session| session.library == library)
+/// The sessions in a library, with the drives that they have there.
+fn in_library<'a>(sessions: &'a [OpenSession], library: &str) -> impl Iterator<Item = (&'a OpenSession, u32)> {
+    let own = sessions.iter().filter(move |session| session.library == library);
+    own.map(|session| (session, session.all_drives()))
 }
 
 /// When so many drives that these sessions have will probably be free, as far as the runs at work have a usual length.
 fn free_at<'a>(
-    sessions: impl Iterator<Item = &'a OpenSession>,
+    sessions: impl Iterator<Item = (&'a OpenSession, u32)>,
     now: Timestamp,
     needed: u32,
     mut free: u32,
 ) -> Option<Timestamp> {
     // One that takes longer than usual ends when it does.
-    let known = sessions.filter_map(|session| Some((session.ends.filter(|ends| *ends > now)?, session.all_drives())));
+    let known = sessions.filter_map(|(session, drives)| Some((session.ends.filter(|ends| *ends > now)?, drives)));
     let mut ends: Vec<_> = known.collect();
     ends.sort_unstable();
     for (ends, drives) in ends {

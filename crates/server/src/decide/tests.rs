@@ -331,6 +331,44 @@ fn when_a_bound_will_have_room_is_told_by_the_runs_at_work() {
 }
 
 #[test]
+fn a_run_of_copies_needs_a_drive_to_read_where_it_writes_and_goes_alone() {
+    let RunTerms::Writes(of_vault) = of_pool("vault", 1) else { panic!("a backup writes") };
+    let copies =
+        |policy: &str, reads_beside| RunTerms::Copies { policy: policy.into(), terms: of_vault.clone(), reads_beside };
+    let waits = |run, terms| WaitingRun { policy: "offsite".into(), terms, ..waiting(run, 50, -60 + run) };
+    let at_work =
+        || WorkingRun { terms: copies("offsite", false), policy: "offsite".into(), ..working(9, 1, Some(300)) };
+    // Its client has a bound that is met, and has nothing to do with it.
+    let decided =
+        |queue, at_work, drives| decide(&Situation { runs_per_client: Some(1), ..situation(queue, at_work, drives) });
+    let backup = || working(8, 1, Some(600));
+    assert_eq!(decided(vec![waits(1, copies("offsite", false))], vec![backup()], 2), [(1, begins(1))]);
+    let beside =
+        |drives_of_library| decided(vec![waits(1, copies("offsite", true))], vec![backup()], drives_of_library);
+    assert_eq!(beside(3), [(1, begins(1))]);
+    assert_eq!(beside(2), [(1, drives(2, 1, Some(600)))]);
+    // A bound of drives is one of drives that are written: the one that is read does not count.
+    let bound = |queue: Vec<WaitingRun>, at_work: Vec<WorkingRun>| {
+        let bounded = StorageUnit { drives: Some(1), ..unit("slow", &[MAIN], 1) };
+        let queue = queue.into_iter().map(|run| WaitingRun { unit: bounded.clone(), ..run }).collect();
+        let at_work = at_work.into_iter().map(|run| WorkingRun { unit: "slow".into(), ..run }).collect();
+        decided(queue, at_work, 4)
+    };
+    assert_eq!(bound(vec![waits(1, copies("offsite", true))], vec![]), [(1, begins(1))]);
+    let limit = WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until: Some(at(600)), before: 0 };
+    assert_eq!(bound(vec![waits(1, copies("offsite", true))], vec![backup()]), [(1, RunDecision::Waits(limit))]);
+    // It begins where there is but one, and says why it cannot.
+    assert_eq!(decided(vec![waits(1, copies("offsite", true))], vec![], 1), [(1, begins(1))]);
+    let limit = WaitsFor::Limit { of: LimitOf::Policy, at_most: 1, until: Some(at(300)), before: 0 };
+    let second = decided(vec![waits(1, copies("offsite", false))], vec![at_work()], 5);
+    assert_eq!(second, [(1, RunDecision::Waits(limit))]);
+    // Nor does a backup to that pool join it, or count it as one of its client.
+    let joins = WaitingRun { terms: of_pool("vault", 1), unit: unit(MAIN, &[MAIN], 3), ..waiting(1, 50, -60) };
+    assert_eq!(decided(vec![joins.clone()], vec![at_work()], 1), [(1, drives(1, 0, Some(300)))]);
+    assert_eq!(decided(vec![joins], vec![at_work()], 2), [(1, begins(1))]);
+}
+
+#[test]
 fn a_run_that_is_begun_again_takes_no_number_that_is_in_use() {
     let at_work = WorkingRun { session: 1, ..working(2, 1, None) };
     let again = situation(vec![waiting(1, 50, -60)], vec![at_work], 2);

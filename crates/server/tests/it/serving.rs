@@ -10,7 +10,7 @@ use capstan_director::{
     BackupRequest, BackupWatch, DirectorError, JobJournal, Level, Loss, Retention, RunAsked, ServerTerm, Site,
 };
 use capstan_server::cell::users::CellActs;
-use capstan_server::{ComingRun, Notice, RunDecision, WaitsFor, decide, forecast, look};
+use capstan_server::{ComingRun, Notice, RunDecision, RunTerms, WaitsFor, decide, forecast, look};
 
 use crate::place::{Bench, Hand};
 
@@ -502,4 +502,32 @@ fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
         assert_eq!(matches!(decision, RunDecision::Waits(WaitsFor::Time(_))), waits, "{again_at}: {decision:?}");
         assert_eq!(matches!(decision, RunDecision::Begins { .. }), !waits, "{again_at}: {decision:?}");
     }
+}
+
+/// Where runs of policies of copies may write, and how many drives they need, by where what they copy is.
+#[test]
+fn copies_go_to_another_library_than_what_they_are_made_of() {
+    let bench = Bench::new("2026-11-20T08:00:00Z", "[policies.one]\nsources = [\"DIR/one\"]\n");
+    let settings = bench.path("state/capstan.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let more = "\n[libraries.west]\npath = \"west\"\n[libraries.east]\npath = \"east\"\n\
+                [units.both]\nlibraries = [\"main\", \"west\"]\n[jobs.by-hand]\nsources = [\"/srv\"]\nunit = \"west\"\n";
+    std::fs::write(&settings, text + more).unwrap();
+    let site = bench.site();
+    site.add_pool("vault", None, None).unwrap();
+    drop(site);
+    let looked = |copies_of: &str, rest: &str| {
+        let copies = format!("[policies.copies]\ncopies_of = {copies_of}\npool = \"vault\"\n{rest}");
+        bench.apply(&format!("[policies.one]\nsources = [\"DIR/one\"]\n{copies}"));
+        let site = bench.site();
+        let _ = site.enter_runs("copies", None, RunAsked::OF_POLICY).unwrap();
+        let waiting = look(&site).unwrap().situation.waiting.remove(0);
+        let RunTerms::Copies { reads_beside, .. } = waiting.terms else { panic!("{waiting:?}") };
+        (waiting.unit.libraries.join(" "), reads_beside)
+    };
+    assert_eq!(looked("[\"one\"]", ""), ("main".into(), true));
+    assert_eq!(looked("[\"one\"]", "unit = \"both\""), ("west".into(), false));
+    assert_eq!(looked("[\"by-hand\"]", "unit = \"both\""), ("main".into(), false));
+    assert_eq!(looked("[\"one\", \"by-hand\"]", "unit = \"both\""), ("main west".into(), true));
+    assert_eq!(looked("[\"one\", \"by-hand\"]", "unit = \"east\""), ("east".into(), false));
 }

@@ -104,6 +104,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
     not_backed_up(facts, &mut lines);
     never(facts, &mut lines);
     overdue(facts, &mut lines);
+    facts.owed.lines(facts, &mut lines);
     suspect(facts, &mut lines);
     lines.extend(facts.drive_concerns.iter().map(of_drive));
     for (volser, verified) in &facts.unverified {
@@ -296,16 +297,20 @@ fn with_problems(facts: &Facts, lines: &mut Vec<Attention>) {
         if is_said && !own.filter_map(|row| row.last.as_ref()).any(lacks_paths) {
             continue;
         }
-        let whose = if facts.queued.is_policy(policy) { format!(" for {client}") } else { String::new() };
-        lines.push(of_problems(last, &format!("{}{whose}", facts.queued.named(policy))));
+        let named = facts.queued.named(policy);
+        lines.push(match (facts.queued.is_of_copies(policy), facts.queued.is_policy(policy)) {
+            (true, _) => of_problems(last, &format!("the last run of {named}")),
+            (false, true) => of_problems(last, &format!("the last backup by {named} for {client}")),
+            (false, false) => of_problems(last, &format!("the last backup by {named}")),
+        });
     }
 }
 
 /// The next run that does all ends it, so a file that is never readable is told once.
-fn of_problems(last: &LastRun, what: &str) -> Attention {
+fn of_problems(last: &LastRun, which: &str) -> Attention {
     let (policy, client) = (&last.policy, &last.client);
-    let text = how_ended(last, &format!("the last backup by {what}"));
-    let (key, subject) = (format!("problems {policy} {client}"), format!("the last backup by {what} had problems"));
+    let text = how_ended(last, which);
+    let (key, subject) = (format!("problems {policy} {client}"), format!("{which} had problems"));
     let mut attention = Attention::told(TellEvent::Problems, key, subject, text).about(policy, client);
     if let Some(finding) = &mut attention.finding {
         finding.run = last.job;

@@ -39,11 +39,13 @@ pub(super) fn text(facts: &Facts, found: usize) -> String {
     of_volumes(facts, &mut registry);
     of_cell(facts, &mut registry);
     let protection = &facts.protection;
+    let to_copy = facts.owed.rows.iter().map(|row| row.objects).sum();
     for (name, words, value) in [
         ("attention", "Lines of `capstan status` that a person should read", found),
         ("objects_protected", "Objects that can be restored in full", protection.protected.len()),
         ("objects_unprotected", "Complete objects that cannot be restored in full", protection.unprotected.len()),
         ("objects_lacking_a_copy", "Complete objects that lack a copy that was promised", protection.lacking.len()),
+        ("objects_to_copy", "Objects that policies of copies have yet to copy", to_copy),
         ("objects_open", "Objects that are written, or were interrupted", protection.open.len()),
         ("indexes_missing", "Objects whose list of files is gone from the catalog", facts.indexes_missing.len()),
         ("running", "Commands that work now", facts.running.len()),

@@ -6,7 +6,7 @@ use std::io::Write;
 use capstan_director::SourceRow;
 
 use super::attention::Attention;
-use super::{Facts, running_text};
+use super::{Facts, owed, running_text};
 use crate::failure::Failure;
 use crate::table::{Table, path_text};
 use crate::units;
@@ -48,6 +48,9 @@ pub(super) fn text(facts: &Facts, found: &[Attention], all: bool, out: &mut dyn 
     if without_export > 0 && facts.not_exported.1 == 0 {
         let volumes = units::counted(without_export, "volume");
         line("keys", &format!("those of {volumes} are in no export yet: `capstan keys export FILE`"))?;
+    }
+    for row in &facts.owed.rows {
+        line("to copy", &owed::text(row))?;
     }
     for (name, text) in facts.queued.text().into_iter().chain(cell(facts)).chain(untold(facts)) {
         line(name, &text)?;

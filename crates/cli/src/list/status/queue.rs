@@ -62,6 +62,8 @@ pub(super) struct Queued {
     scheduled: usize,
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,
+    /// Policies that copy what others back up.
+    of_copies: Vec<String>,
     /// The clients that policies name now.
     pub(super) clients: HashSet<String>,
     /// Policies that name clients by labels that none has now, and which.
@@ -205,6 +207,8 @@ impl Queued {
         let drives = drives.collect();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
+        let of_copies = look.policies.iter().filter(|policy| policy.config.is_of_copies());
+        let of_copies = of_copies.map(|policy| policy.name.clone()).collect();
         let clients = look.policies.iter().flat_map(|policy| policy.config.clients_of(site.client()));
         let clients = clients.map(str::to_owned).collect();
         let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
@@ -229,6 +233,7 @@ impl Queued {
         let tries_restore = began.any(|ago_ns| (0..TRIES_FOR_NS).contains(&ago_ns));
         Ok(Self {
             of_clients,
+            of_copies,
             clients,
             of_nobody,
             unnamed,
@@ -283,6 +288,11 @@ impl Queued {
     pub(super) fn named(&self, name: &str) -> String {
         let what = if self.is_policy(name) { "policy" } else { "job" };
         format!("{what} {name}")
+    }
+
+    /// Whether a policy of this name copies what others back up.
+    pub(super) fn is_of_copies(&self, name: &str) -> bool {
+        self.of_copies.iter().any(|policy| policy == name)
     }
 
     /// Whether a policy of this name names clients.

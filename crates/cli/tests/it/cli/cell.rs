@@ -178,6 +178,66 @@ fn a_full_backup_is_asked_for_by_queue() {
 }
 
 #[test]
+fn a_policy_copies_what_another_backs_up() {
+    let bench = Bench::new(&["--drives", "2"]);
+    bench.done(&["pools", "add", "vault"], 0);
+    let policies = "[policies.home]\nsources = [\"SOURCE\"]\n\n\
+                    [policies.offsite]\ncopies_of = [\"home\"]\npool = \"vault\"\nschedule = \"2020-01-01 12:00\"\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    bench.done(&["queue", "add", "home"], 0);
+    serve_until_done(&bench, 1);
+    let listed = events(&bench, &["policies"], 0);
+    assert_described(&schemas(), "BackupPolicyRow", &listed);
+    assert_eq!(listed[1]["copies_of"]["owed"], 1, "{listed:?}");
+    assert!(bench.done(&["policies"], 0).contains("copies of home to pool vault (1 to copy)"));
+    let status = bench.done(&["status"], 3);
+    assert!(status.contains("to copy     1 object to pool vault of "), "{status}");
+    let late = bench.done(&["status", "--max-age", "0s"], 3);
+    assert!(late.contains("1 object has no copy in pool vault, and could have had since "), "{late}");
+    let owed = &events(&bench, &["status"], 3)[0]["copies_owed"];
+    assert_eq!((&owed[0]["policy"], &owed[0]["objects"]), (&"offsite".into(), &1.into()), "{owed}");
+    let object = events(&bench, &["objects"], 0)[0]["object"].as_str().unwrap().to_owned();
+    let shown = bench.done(&["show", &object], 0);
+    assert!(shown.contains("to copy      to pool vault, by the next run of policy offsite\n"), "{shown}");
+    assert!(bench.said(&["backup", "offsite"], 2).contains("a server runs it: `capstan queue add offsite`"));
+    assert!(bench.said(&["queue", "add", "offsite", "--full"], 1).contains("leave --full out"));
+    let copy = || {
+        bench.done(&["queue", "add", "offsite"], 0);
+        let served = serve_until_done(&bench, 1);
+        let ended = served.iter().find(|event| event["event"] == "run-ended").unwrap();
+        (ended["outcome"].as_str().unwrap().to_owned(), ended["message"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(copy(), ("done".to_owned(), "1 object copied to pool vault".to_owned()));
+    let objects = events(&bench, &["objects"], 0);
+    let copies = objects[0]["copies"].as_array().unwrap();
+    assert!(copies.len() == 2 && copies.iter().all(|copy| copy["whole"] == true), "{objects:?}");
+    let run = &events(&bench, &["history", "offsite"], 0)[0];
+    assert_eq!((&run["kind"], &run["outcome"]), (&"copy".into(), &"done".into()), "{run}");
+    assert_eq!(copy(), ("done".to_owned(), "nothing to copy to pool vault".to_owned()));
+    assert!(bench.done(&["policies"], 0).contains("copies of home to pool vault\n"));
+    assert!(!bench.done(&["status"], 3).contains("to copy"));
+}
+
+/// Nobody reads a volume with the drive that writes.
+#[test]
+fn a_run_of_copies_says_what_it_lacks_where_there_is_one_drive() {
+    let bench = Bench::new(&["--drives", "1"]);
+    bench.done(&["pools", "add", "vault"], 0);
+    let policies = "[policies.home]\nsources = [\"SOURCE\"]\n\n\
+                    [policies.offsite]\ncopies_of = [\"home\"]\npool = \"vault\"\nretries = 0\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    for policy in ["home", "offsite"] {
+        bench.done(&["queue", "add", policy], 0);
+        serve_until_done(&bench, 1);
+    }
+    let run = &events(&bench, &["queue", "done"], 0)[0];
+    assert_eq!(run["state"], "failed", "{run}");
+    let message = run["message"].as_str().unwrap();
+    assert!(message.contains("library main has one drive") && message.contains("unit"), "{run}");
+    assert!(bench.said(&["copy", "home", "--to-pool", "vault"], 1).contains("library main has one drive"));
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
     let with_script = format!("{HOME}before = [\"quiesce\"]\n");

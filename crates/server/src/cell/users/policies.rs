@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use capstan_director::{BackupPolicy, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting};
+use capstan_director::{
+    BackupPolicy, CopiesOwed, DirectorError, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting,
+};
 use capstan_keys::api::PeerKind;
 use capstan_service::audit::{AuditEntry, AuditFact};
 use jiff::{SignedDuration, Timestamp};
@@ -14,8 +16,8 @@ use super::log::KnownNames;
 use super::queue::ns;
 use super::rights::CellAct;
 use super::words::{
-    ApplyPolicies, BackupPolicyRow, ChangedSetting, ExportPolicies, PoliciesAnswer, PoliciesChanged, PoliciesFile,
-    PolicyChangeRow, PolicyFaultRow, PolicyNoticeRow, RemovePolicies,
+    ApplyPolicies, BackupPolicyRow, ChangedSetting, CopiedRow, ExportPolicies, PoliciesAnswer, PoliciesChanged,
+    PoliciesFile, PolicyChangeRow, PolicyFaultRow, PolicyNoticeRow, RemovePolicies,
 };
 use crate::cell::CellError;
 use crate::cell::enrolments::{CellPeerState, cell_members};
@@ -35,7 +37,8 @@ impl CellActs {
     pub fn policies(&self) -> Result<PoliciesAnswer, CellError> {
         self.permitted(CellAct::ListPolicies)?;
         let look = look(&self.site)?;
-        Ok(PoliciesAnswer { policies: look.policies.iter().map(|policy| row(&look, policy)).collect() })
+        let rows = look.policies.iter().map(|policy| Ok(row(&look, policy, self.copied(policy)?)));
+        Ok(PoliciesAnswer { policies: rows.collect::<Result<_, DirectorError>>()? })
     }
 
     /// Policies as a file that gives the same policies again.
@@ -70,6 +73,17 @@ impl CellActs {
         self.permitted(CellAct::ChangePolicies)?;
         let plan = self.site.plan_removal(&asked.policies)?;
         self.change_policies(&plan, asked.basis.as_deref())
+    }
+
+    /// What a policy copies, and has yet to copy, if it makes no backups.
+    fn copied(&self, policy: &BackupPolicy) -> Result<Option<CopiedRow>, DirectorError> {
+        let config = &policy.config;
+        if !config.is_of_copies() {
+            return Ok(None);
+        }
+        let CopiesOwed { objects, later } = self.site.copies_owed(config)?;
+        let (policies, pool) = (config.copies_of.clone(), config.pool.clone().unwrap_or_default());
+        Ok(Some(CopiedRow { policies, pool, owed: objects.len(), later }))
     }
 
     fn change_policies(&self, plan: &PolicyChanges, basis: Option<&str>) -> Result<PoliciesChanged, CellError> {
@@ -173,7 +187,7 @@ fn change_row(change: &PolicyChange, dry_run: bool) -> PolicyChangeRow {
     PolicyChangeRow { policy: change.name.clone(), change: name.into(), dry_run, settings }
 }
 
-fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
+fn row(look: &Look, policy: &BackupPolicy, copies_of: Option<CopiedRow>) -> BackupPolicyRow {
     let scheduled: Vec<_> = look.scheduled.iter().filter(|one| one.policy == policy.name).cloned().collect();
     let now = look.situation.now;
     let next = forecast(&scheduled, now, now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX), 1);
@@ -186,6 +200,7 @@ fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
         window: policy.config.window.clone(),
         priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),
         sources: sources_of(&policy.config),
+        copies_of,
         fault: policy.fault.clone(),
         changed_ns: policy.changed_ns,
     }

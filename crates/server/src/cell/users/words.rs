@@ -36,10 +36,26 @@ pub struct BackupPolicyRow {
     pub priority: u8,
     /// What it backs up: paths, or the name of a stream.
     pub sources: Vec<String>,
+    /// What it copies; left out where it makes backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_of: Option<CopiedRow>,
     /// Why it cannot be run on this machine; null if it can.
     pub fault: Option<String>,
     /// When it was changed last, nanoseconds since 1970.
     pub changed_ns: i64,
+}
+
+/// What a policy copies that makes no backups.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CopiedRow {
+    /// Whose backups: policies and jobs.
+    pub policies: Vec<String>,
+    /// The pool that the copies go to.
+    pub pool: String,
+    /// How many its next run would copy.
+    pub owed: usize,
+    /// How many more have not ended for as long as its delay.
+    pub later: usize,
 }
 
 /// What a server says that knows of no policies that are switched off.

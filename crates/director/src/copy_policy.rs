@@ -1,0 +1,293 @@
+//! Copies by policy: what others have backed up is copied to a pool, later and by a schedule of its own.
+//!
+//! ```text
+//! backups of the policies named, the oldest first
+//!   --which pool has no whole copy--> owed --some at a time--> promised --repair--> copied
+//! ```
+//! What an object stands on was backed up before it, and is copied before it. A promise is what a repair mends: so a
+//! run that is stopped, or killed, leaves nothing behind that the next run does not go on with. Only so many objects
+//! are promised at a time. No backup mends such a promise on its way, as it does others: these copies have a time and
+//! a place of their own.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+
+use capstan_catalog::{CopyState, Object, ObjectFilter, ObjectStatus};
+use capstan_format::ObjectId;
+use capstan_mover::RestoreWatch;
+use capstan_tape::with_causes;
+
+use crate::DirectorError;
+use crate::config::JobConfig;
+use crate::copy::copies_of;
+use crate::lacks::Lacks;
+use crate::mounter::{Drives, Mounter};
+use crate::pools::{DEFAULT_POOL, name_of_copy};
+use crate::repair::{RepairReport, RepairedCopy};
+use crate::request::Shortfall;
+use crate::shared::apart;
+use crate::site::{Site, locked};
+
+/// Objects that are promised their copies at the same time, at most.
+const OBJECTS_TOGETHER: usize = 64;
+/// Bytes of them, but of one object at least.
+const BYTES_TOGETHER: u64 = 256 << 30;
+
+/// What a policy of copies has before it.
+#[derive(Debug, Default)]
+pub struct CopiesOwed {
+    /// Complete backups of which its pool has no whole copy, the oldest first.
+    pub objects: Vec<Object>,
+    /// How many more there are that have not ended for long enough.
+    pub later: usize,
+}
+
+/// A copy that an object has yet to get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwedCopy {
+    /// The policy whose run makes it.
+    pub policy: String,
+    /// The pool that it goes to.
+    pub pool: String,
+    /// It is not made before, nanoseconds since 1970.
+    pub from_ns: i64,
+}
+
+/// What a run of a policy of copies did.
+#[derive(Debug, Default)]
+pub struct CopyRunReport {
+    /// Copies that were made, or could not be.
+    pub made: RepairReport,
+    /// Bytes of those that were made.
+    pub bytes: u64,
+    /// Objects that it did not come to, or that another job uses.
+    pub left: usize,
+    /// Objects that it left because they have not ended for long enough.
+    pub later: usize,
+}
+
+impl CopyRunReport {
+    /// How many copies were made.
+    pub fn count(&self) -> usize {
+        self.made.copies.iter().filter(|copy| copy.failure.is_none()).count()
+    }
+
+    /// Copies that could not be made.
+    pub fn failed(&self) -> impl Iterator<Item = &RepairedCopy> {
+        self.made.copies.iter().filter(|copy| copy.failure.is_some())
+    }
+
+    /// An object that cannot be copied at all.
+    fn fails(&mut self, object: &Object, pool: &str, error: DirectorError) {
+        let failure = Some(with_causes(&error));
+        let (source, pool) = (object.source.clone(), pool.to_owned());
+        self.made.copies.push(RepairedCopy { object: object.id, source, copy: 0, pool, failure });
+        self.made.first_failure.get_or_insert(error);
+    }
+}
+
+/// Which copies policies make.
+pub(crate) struct CopiesOfPolicies(Vec<JobConfig>);
+
+impl CopiesOfPolicies {
+    /// Whether one of them makes a copy of an object in a pool.
+    pub(crate) fn make(&self, object: &Object, pool: &str) -> bool {
+        self.0.iter().any(|job| pool_of(job) == pool && job.copies_of.contains(&object.policy))
+    }
+}
+
+impl Site {
+    /// Which copies the policies of copies make.
+    pub(crate) fn copies_of_policies(&self) -> Result<CopiesOfPolicies, DirectorError> {
+        let policies = self.policies()?;
+        let own = policies.iter().filter(|policy| policy.config.is_of_copies());
+        Ok(CopiesOfPolicies(own.map(|policy| policy.config.clone()).collect()))
+    }
+
+    /// The backups that a policy of copies has yet to copy.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn copies_owed(&self, job: &JobConfig) -> Result<CopiesOwed, DirectorError> {
+        // As long as it takes to go through all objects, others record.
+        let (there, mut objects) = apart(&self.catalog, |catalog| {
+            let filter = ObjectFilter { status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
+            Ok::<_, DirectorError>((catalog.whole_in_pool(pool_of(job))?, catalog.objects(&filter)?))
+        })?;
+        objects.retain(|object| job.copies_of.contains(&object.policy) && !there.contains(&object.id));
+        objects.reverse();
+        let until_ns = self.now_ns().saturating_sub(job.delay_ns());
+        let all = objects.len();
+        // One whose base waits still waits with it.
+        let mut waits: HashSet<ObjectId> = HashSet::new();
+        objects.retain(|object| {
+            let goes = object.ended_ns <= until_ns && object.base.is_none_or(|base| !waits.contains(&base));
+            goes || !waits.insert(object.id)
+        });
+        Ok(CopiesOwed { later: all - objects.len(), objects })
+    }
+
+    /// The copies that policies have yet to make of an object, by policy.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn copies_owed_of(&self, object: &Object) -> Result<Vec<OwedCopy>, DirectorError> {
+        if object.status != ObjectStatus::Complete {
+            return Ok(Vec::new());
+        }
+        let policies = self.policies()?;
+        let wanted = locked(&self.catalog).wanted_copies(object.id)?;
+        let is_there = |pool: &str| wanted.iter().any(|copy| copy.pool == pool && copy.state == CopyState::Whole);
+        let owes = |job: &JobConfig| job.copies_of.contains(&object.policy) && !is_there(pool_of(job));
+        let own = policies.iter().filter(|policy| owes(&policy.config));
+        let owed = own.map(|policy| OwedCopy {
+            policy: policy.name.clone(),
+            pool: pool_of(&policy.config).to_owned(),
+            from_ns: object.ended_ns.saturating_add(policy.config.delay_ns()),
+        });
+        Ok(owed.collect())
+    }
+
+    /// Copies what a policy of copies has yet to copy, in the library of this site: an object after the other, some of
+    /// them in one session. What another job uses, and what cannot be read, is in the report and keeps nothing else
+    /// from being copied. The report has what was done, whatever ends it.
+    ///
+    /// # Errors
+    /// [`DirectorError::Interrupted`] if `watch` stopped it. Otherwise the library cannot be asked, or the catalog
+    /// cannot be read or written.
+    pub fn copy_by_policy(
+        &self,
+        job: &JobConfig,
+        watch: &RestoreWatch,
+        report: &mut CopyRunReport,
+    ) -> Result<(), DirectorError> {
+        let _presence = self.presence()?;
+        // A copy that has come to its end since is whole.
+        self.look_at_copies()?;
+        let CopiesOwed { objects, later } = self.copies_owed(job)?;
+        report.later = later;
+        let lens = self.stream_lens(&objects)?;
+        let len_of = |object: &Object| lens.get(&object.id).copied().unwrap_or_default();
+        watch.planned.fetch_add(lens.values().sum(), Ordering::Relaxed);
+        let (pool, mut in_use, mut rest) = (pool_of(job), 0, &objects[..]);
+        while !rest.is_empty() {
+            report.left = in_use + rest.len();
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            let (together, behind) = rest.split_at(that_go_together(rest, len_of));
+            rest = behind;
+            let readable = self.with_drives_to_read(together, pool, report)?;
+            let promised = self.promise_in(pool, &readable, &mut in_use, report)?;
+            report.left = in_use + rest.len();
+            // None would be all.
+            if promised.is_empty() {
+                continue;
+            }
+            let mended = self.mend_copies_in(&promised, Lacks::Owed(pool), Drives::Waited, Shortfall::Fail, watch)?;
+            let made: HashSet<_> =
+                mended.copies.iter().filter(|copy| copy.failure.is_none()).map(|copy| copy.object).collect();
+            report.bytes += together.iter().filter(|object| made.contains(&object.id)).map(len_of).sum::<u64>();
+            report.made.take_in(mended);
+            // A pool without room is so for the others, too.
+            if report.made.target_failed {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects that can be read while a copy is written in the library of this site; the others have failed.
+    fn with_drives_to_read(
+        &self,
+        objects: &[Object],
+        pool: &str,
+        report: &mut CopyRunReport,
+    ) -> Result<Vec<Object>, DirectorError> {
+        let mounter = Mounter::new(self);
+        let check = |objects: &[Object]| -> Result<Result<(), DirectorError>, DirectorError> {
+            let volumes = self.volumes_to_read(objects.iter().map(|object| object.id), 0)?;
+            match mounter.check_drives_to_copy(&volumes) {
+                Err(error @ DirectorError::OneDrive { .. }) => Ok(Err(error)),
+                checked => checked.map(Ok),
+            }
+        };
+        if check(objects)?.is_ok() {
+            return Ok(objects.to_vec());
+        }
+        let mut readable = Vec::new();
+        for object in objects {
+            match check(std::slice::from_ref(object))? {
+                Ok(()) => readable.push(object.clone()),
+                Err(error) => report.fails(object, pool, error),
+            }
+        }
+        Ok(readable)
+    }
+
+    /// Promises objects a copy in a pool, as far as no other job is at them; gives those that have the promise.
+    fn promise_in(
+        &self,
+        pool: &str,
+        objects: &[Object],
+        in_use: &mut usize,
+        report: &mut CopyRunReport,
+    ) -> Result<Vec<ObjectId>, DirectorError> {
+        let ids = objects.iter().map(|object| object.id).collect();
+        // Nobody else takes the number of a copy meanwhile.
+        let (_claims, claimed) = self.reserve_as_far_as_free(ids, |ids| copies_of(ids, Some(pool)))?;
+        *in_use += objects.len() - claimed.len();
+        let (mut promises, mut promised) = (Vec::new(), Vec::new());
+        for object in objects.iter().filter(|object| claimed.contains(&object.id)) {
+            // It may have been given up since it was looked up.
+            let now = locked(&self.catalog).object(object.id)?;
+            if now.is_none_or(|now| now.status != ObjectStatus::Complete) {
+                continue;
+            }
+            let Some(number) = self.copy_to_promise(object, pool)? else {
+                report.fails(object, pool, DirectorError::TooManyCopies { object: object.id.to_string() });
+                continue;
+            };
+            promises.push((object.id, number, pool));
+            promised.push(object.id);
+        }
+        locked(&self.catalog).promise_copies(&promises)?;
+        Ok(promised)
+    }
+
+    /// How many bytes the streams of objects have.
+    fn stream_lens(&self, objects: &[Object]) -> Result<HashMap<ObjectId, u64>, DirectorError> {
+        apart(&self.catalog, |catalog| {
+            let len = |object: &Object| {
+                let parts = catalog.parts(object.id)?;
+                Ok((object.id, parts.iter().map(|part| part.valid_len).sum()))
+            };
+            objects.iter().map(len).collect()
+        })
+    }
+}
+
+/// How many of these objects, from the first on, are copied together.
+fn that_go_together(objects: &[Object], len_of: impl Fn(&Object) -> u64) -> usize {
+    let mut bytes = 0u64;
+    let fit = objects.iter().take(OBJECTS_TOGETHER).take_while(|object| {
+        bytes = bytes.saturating_add(len_of(object));
+        bytes <= BYTES_TOGETHER
+    });
+    fit.count().max(1)
+}
+
+/// The pool of a policy's first copy.
+pub(crate) fn pool_of(job: &JobConfig) -> &str {
+    job.pool.as_deref().unwrap_or(DEFAULT_POOL)
+}
+
+/// Why a policy of copies cannot copy the backups of another one, whose name that is, if it writes them to the pool
+/// itself.
+pub(crate) fn check_pools(job: &JobConfig, copied: &str, other: &JobConfig) -> Result<(), String> {
+    let pool = pool_of(job);
+    match (1..=other.copies.unwrap_or(1)).any(|copy| name_of_copy(pool_of(other), copy) == pool) {
+        true => Err(format!("{copied} writes its backups to pool {pool} itself: name another pool")),
+        false => Ok(()),
+    }
+}
