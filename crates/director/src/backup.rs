@@ -28,6 +28,7 @@ use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
 use crate::pools::name_of_copy;
 use crate::presence::Presence;
+use crate::repair::RepairReport;
 use crate::request::{BackupRequest, MissingSource, Retention, Shortfall, Target};
 use crate::sessions::{CopyFailure, LeftSession, ToldFailure};
 use crate::site::{Site, locked};
@@ -402,7 +403,8 @@ impl Site {
         }
         // An earlier run may have lost a copy, or been killed between the flushes of its copies.
         let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
-        let _ = self.mend_copies_in(&[], Lacks::NotOfPolicies, Drives::IfFree, Shortfall::Fail, &repair);
+        let how = (Drives::IfFree, Shortfall::Fail);
+        let _ = self.mend_copies(&[], Lacks::NotOfPolicies, how, &repair, &mut RepairReport::default());
         Ok(())
     }
 

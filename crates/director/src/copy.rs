@@ -138,7 +138,8 @@ impl Site {
         if in_part.is_empty() {
             return Ok(());
         }
-        self.mend_copies_in(&in_part, Lacks::OfPool(pool), Drives::Waited, Shortfall::Fail, watch)?;
+        let how = (Drives::Waited, Shortfall::Fail);
+        self.mend_copies(&in_part, Lacks::OfPool(pool), how, watch, &mut Default::default())?;
         for report in reports.iter_mut().filter(|report| !report.lost.is_empty()) {
             let extents = locked(&self.catalog).extents(report.object, Some(report.copy))?;
             report.blocks = extents.iter().map(|extent| u64::from(extent.record.blocks)).sum();

@@ -13,16 +13,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{CopyState, Object, ObjectFilter, ObjectStatus};
-use capstan_format::ObjectId;
+use capstan_format::{ObjectId, Volser};
 use capstan_mover::RestoreWatch;
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::copy::copies_of;
-use crate::lacks::Lacks;
+use crate::lacks::{Lacks, pool_of};
 use crate::mounter::{Drives, Mounter};
-use crate::pools::{DEFAULT_POOL, name_of_copy};
+use crate::pools::name_of_copy;
 use crate::repair::{RepairReport, RepairedCopy};
 use crate::request::Shortfall;
 use crate::shared::apart;
@@ -86,24 +86,7 @@ impl CopyRunReport {
     }
 }
 
-/// Which copies policies make.
-pub(crate) struct CopiesOfPolicies(Vec<JobConfig>);
-
-impl CopiesOfPolicies {
-    /// Whether one of them makes a copy of an object in a pool.
-    pub(crate) fn make(&self, object: &Object, pool: &str) -> bool {
-        self.0.iter().any(|job| pool_of(job) == pool && job.copies_of.contains(&object.policy))
-    }
-}
-
 impl Site {
-    /// Which copies the policies of copies make.
-    pub(crate) fn copies_of_policies(&self) -> Result<CopiesOfPolicies, DirectorError> {
-        let policies = self.policies()?;
-        let own = policies.iter().filter(|policy| policy.config.is_of_copies());
-        Ok(CopiesOfPolicies(own.map(|policy| policy.config.clone()).collect()))
-    }
-
     /// The backups that a policy of copies has yet to copy.
     ///
     /// # Errors
@@ -170,6 +153,7 @@ impl Site {
         let len_of = |object: &Object| lens.get(&object.id).copied().unwrap_or_default();
         watch.planned.fetch_add(lens.values().sum(), Ordering::Relaxed);
         let (pool, mut in_use, mut rest) = (pool_of(job), 0, &objects[..]);
+        let how = (Drives::Waited, Shortfall::Fail);
         while !rest.is_empty() {
             report.left = in_use + rest.len();
             if watch.stop.load(Ordering::Relaxed) {
@@ -177,18 +161,21 @@ impl Site {
             }
             let (together, behind) = rest.split_at(that_go_together(rest, len_of));
             rest = behind;
-            let readable = self.with_drives_to_read(together, pool, report)?;
+            let readable = self.that_can_be_read(together, pool, &mut in_use, report)?;
             let promised = self.promise_in(pool, &readable, &mut in_use, report)?;
-            report.left = in_use + rest.len();
             // None would be all.
             if promised.is_empty() {
+                report.left = in_use + rest.len();
                 continue;
             }
-            let mended = self.mend_copies_in(&promised, Lacks::Owed(pool), Drives::Waited, Shortfall::Fail, watch)?;
-            let made: HashSet<_> =
-                mended.copies.iter().filter(|copy| copy.failure.is_none()).map(|copy| copy.object).collect();
-            report.bytes += together.iter().filter(|object| made.contains(&object.id)).map(len_of).sum::<u64>();
-            report.made.take_in(mended);
+            let before = report.made.copies.len();
+            let mended = self.mend_copies(&promised, Lacks::Owed(pool), how, watch, &mut report.made);
+            let tried = &report.made.copies[before..];
+            let made = tried.iter().filter(|copy| copy.failure.is_none());
+            report.bytes += made.filter_map(|copy| lens.get(&copy.object)).sum::<u64>();
+            report.left = in_use + rest.len() + promised.len().saturating_sub(tried.len());
+            mended?;
+            report.left = in_use + rest.len();
             // A pool without room is so for the others, too.
             if report.made.target_failed {
                 break;
@@ -197,29 +184,32 @@ impl Site {
         Ok(())
     }
 
-    /// The objects that can be read while a copy is written in the library of this site; the others have failed.
-    fn with_drives_to_read(
+    /// The objects that can be read now, while a copy is written in the library of this site. Where there is one drive
+    /// for both, they have failed; where another job has a volume, they are left to the next run: whoever waited for it
+    /// would keep drives from all others meanwhile.
+    fn that_can_be_read(
         &self,
         objects: &[Object],
         pool: &str,
+        in_use: &mut usize,
         report: &mut CopyRunReport,
     ) -> Result<Vec<Object>, DirectorError> {
         let mounter = Mounter::new(self);
-        let check = |objects: &[Object]| -> Result<Result<(), DirectorError>, DirectorError> {
-            let volumes = self.volumes_to_read(objects.iter().map(|object| object.id), 0)?;
-            match mounter.check_drives_to_copy(&volumes) {
-                Err(error @ DirectorError::OneDrive { .. }) => Ok(Err(error)),
-                checked => checked.map(Ok),
-            }
-        };
-        if check(objects)?.is_ok() {
+        let held: HashSet<String> = self.volumes_in_use()?.into_iter().map(|held| held.volser).collect();
+        let is_held = |volumes: &[Volser]| volumes.iter().any(|volser| held.contains(volser.as_str()));
+        let all = self.volumes_to_read(objects.iter().map(|object| object.id), 0)?;
+        if mounter.check_drives_to_copy(&all).is_ok() && !is_held(&all) {
             return Ok(objects.to_vec());
         }
         let mut readable = Vec::new();
         for object in objects {
-            match check(std::slice::from_ref(object))? {
+            let copy = self.copy_to_promise(object, pool)?.unwrap_or_default();
+            let volumes = self.volumes_to_read(std::iter::once(object.id), copy)?;
+            match mounter.check_drives_to_copy(&volumes) {
+                Err(error @ DirectorError::OneDrive { .. }) => report.fails(object, pool, error),
+                Err(error) => return Err(error),
+                Ok(()) if is_held(&volumes) => *in_use += 1,
                 Ok(()) => readable.push(object.clone()),
-                Err(error) => report.fails(object, pool, error),
             }
         }
         Ok(readable)
@@ -275,11 +265,6 @@ fn that_go_together(objects: &[Object], len_of: impl Fn(&Object) -> u64) -> usiz
         bytes <= BYTES_TOGETHER
     });
     fit.count().max(1)
-}
-
-/// The pool of a policy's first copy.
-pub(crate) fn pool_of(job: &JobConfig) -> &str {
-    job.pool.as_deref().unwrap_or(DEFAULT_POOL)
 }
 
 /// Why a policy of copies cannot copy the backups of another one, whose name that is, if it writes them to the pool

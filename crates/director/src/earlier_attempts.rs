@@ -8,11 +8,12 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use capstan_catalog::{Catalog, CatalogError, CopyState, Object, ObjectStatus};
+use capstan_catalog::{Catalog, CatalogError, CopyState, Object, ObjectStatus, WantedCopy};
 use capstan_format::{ObjectId, ObjectKind};
 
 use crate::DirectorError;
 use crate::base::why_gone;
+use crate::lacks::CopiesOfPolicies;
 use crate::pools::name_of_copy;
 use crate::request::{BackupRequest, Level, Retention};
 use crate::site::{Site, locked};
@@ -105,11 +106,12 @@ impl Site {
     /// The same objects for the report. Call it after lists of files are sealed and copies were looked at: what is
     /// lacking is not known before.
     pub(crate) fn report_earlier(&self, earlier: &EarlierObjects) -> Result<Vec<EarlierObject>, DirectorError> {
+        let of_policies = self.copies_of_policies()?;
         let catalog = locked(&self.catalog);
         let mut reports = Vec::with_capacity(earlier.0.len());
         for Object { id, .. } in &earlier.0 {
             let Some(object) = catalog.object(*id)? else { continue };
-            let mut lacks = lacking_copies(&catalog, *id)?;
+            let mut lacks = lacking_copies(&catalog, &object, &of_policies)?;
             if lacks_files(&object) {
                 lacks.push(format!("object {id} lacks something that could not be read, or vanished"));
             }
@@ -192,10 +194,15 @@ pub(crate) fn lacks_files(object: &Object) -> bool {
     object.counts.as_ref().is_some_and(|counts| counts.problems > 0)
 }
 
-/// A sentence for each wanted copy of an object that is not whole.
-pub(crate) fn lacking_copies(catalog: &Catalog, object: ObjectId) -> Result<Vec<String>, DirectorError> {
-    let wanted = catalog.wanted_copies(object)?;
-    let lacking = wanted.iter().filter(|copy| copy.state != CopyState::Whole);
-    let sentence = |copy: u8| format!("copy {copy} of object {object} is not whole: `capstan repair` mends it");
+/// A sentence for each wanted copy of an object that is not whole, but for those that policies make.
+pub(crate) fn lacking_copies(
+    catalog: &Catalog,
+    object: &Object,
+    of_policies: &CopiesOfPolicies,
+) -> Result<Vec<String>, DirectorError> {
+    let wanted = catalog.wanted_copies(object.id)?;
+    let is_lacking = |copy: &&WantedCopy| copy.state != CopyState::Whole && !of_policies.make(object, &copy.pool);
+    let lacking = wanted.iter().filter(is_lacking);
+    let sentence = |copy: u8| format!("copy {copy} of object {} is not whole: `capstan repair` mends it", object.id);
     Ok(lacking.map(|copy| sentence(copy.copy)).collect())
 }

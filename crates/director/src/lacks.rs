@@ -1,4 +1,11 @@
-//! Which copies are mended, by who mends them and why.
+//! Which copies are mended, by who mends them and why; and which of them policies make.
+
+use capstan_catalog::Object;
+
+use crate::DirectorError;
+use crate::config::JobConfig;
+use crate::pools::DEFAULT_POOL;
+use crate::site::Site;
 
 /// Which copies that lack something are mended.
 #[derive(Clone, Copy)]
@@ -21,4 +28,28 @@ impl<'a> Lacks<'a> {
             Self::OfPool(pool) | Self::Owed(pool) => Some(pool),
         }
     }
+}
+
+/// Which copies policies make.
+pub(crate) struct CopiesOfPolicies(Vec<JobConfig>);
+
+impl CopiesOfPolicies {
+    /// Whether one of them makes a copy of an object in a pool.
+    pub(crate) fn make(&self, object: &Object, pool: &str) -> bool {
+        self.0.iter().any(|job| pool_of(job) == pool && job.copies_of.contains(&object.policy))
+    }
+}
+
+impl Site {
+    /// Which copies the policies of copies make.
+    pub(crate) fn copies_of_policies(&self) -> Result<CopiesOfPolicies, DirectorError> {
+        let policies = self.policies()?;
+        let own = policies.iter().filter(|policy| policy.config.is_of_copies());
+        Ok(CopiesOfPolicies(own.map(|policy| policy.config.clone()).collect()))
+    }
+}
+
+/// The pool of a policy's first copy.
+pub(crate) fn pool_of(job: &JobConfig) -> &str {
+    job.pool.as_deref().unwrap_or(DEFAULT_POOL)
 }

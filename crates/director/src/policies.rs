@@ -167,11 +167,12 @@ impl Site {
         };
         let fault = |policy: &BackupPolicy| {
             let job = &policy.config;
-            job.copies_of.iter().find_map(|copied| check_pools(job, copied, config_of(copied)?).err())
+            job.copies_of.iter().find_map(|copied| check_copying(job, copied, config_of(copied)?).err())
         };
         let faults: Vec<_> = policies.iter().map(fault).collect();
         for (policy, fault) in policies.iter_mut().zip(faults) {
-            policy.fault = policy.fault.take().or(fault.map(|reason| format!("pool: {reason}")));
+            let in_words = |(key, reason): Wrong| format!("{}: {reason}", key.unwrap_or("copies_of"));
+            policy.fault = policy.fault.take().or(fault.map(in_words));
         }
         policies
     }
@@ -221,8 +222,18 @@ impl Site {
         }
         let seen = locked(&self.catalog).policies()?;
         for (name, policy) in named.policies.iter().filter(|(_, policy)| policy.is_of_copies()) {
-            let checked = self.check_copied(policy, &named, &seen, others);
+            let checked = self.check_copied((name, policy), &named, &seen, others);
             checked.map_err(|(key, reason)| wrong(fault_of(text, ("policies", name), key, &reason)))?;
+        }
+        // Nor do those that stay copy what the file makes of others.
+        let stays = |text: &&PolicyText| others == OtherPolicies::Keep && !named.policies.contains_key(&text.name);
+        for text in seen.iter().filter(stays) {
+            let policy: JobConfig = toml::from_str(&text.text).unwrap_or_default();
+            let changed = policy.copies_of.iter().filter_map(|copied| Some((copied, named.policies.get(copied)?)));
+            for (copied, config) in changed {
+                let checked = check_copying(&policy, copied, config);
+                checked.map_err(|(_, reason)| wrong(format!("policy {}, which stays: {reason}", text.name)))?;
+            }
         }
         changes(seen, &tables.policies, others)
     }
@@ -231,12 +242,14 @@ impl Site {
     /// backups, which are copied.
     fn check_copied(
         &self,
-        policy: &JobConfig,
+        (name, policy): (&String, &JobConfig),
         named: &PolicyFile,
         seen: &[PolicyText],
         others: OtherPolicies,
     ) -> Result<(), Wrong> {
-        let wrong = |key, reason: String| Err((Some(key), reason));
+        let wrong = |reason: String| Err((Some("copies_of"), reason));
+        let own = seen.iter().find(|text| text.name == *name);
+        let own: JobConfig = own.and_then(|own| toml::from_str(&own.text).ok()).unwrap_or_default();
         for copied in &policy.copies_of {
             let before = seen.iter().find(|text| text.name == *copied);
             let stays = before.filter(|_| others == OtherPolicies::Keep);
@@ -245,17 +258,14 @@ impl Site {
                 (None, Some(text), _) => toml::from_str(&text.text).unwrap_or_default(),
                 (None, None, Some(job)) if !self.is_policy(copied) => job.clone(),
                 // It is gone, and its backups need not be.
+                _ if own.copies_of.contains(copied) && before.is_none() => continue,
                 _ if self.has_backups_of(copied) => continue,
                 _ if before.is_some() => {
-                    return wrong("copies_of", format!("policy {copied} is not in the file, and --only removes it"));
+                    return wrong(format!("policy {copied} is not in the file, and --only removes it"));
                 }
-                _ => return wrong("copies_of", format!("there is no policy or job {copied}, and no backup of one")),
+                _ => return wrong(format!("there is no policy or job {copied}, and no backup of one")),
             };
-            if known.is_of_copies() {
-                let reason = "copies itself what others back up: name the policies whose backups those are";
-                return wrong("copies_of", format!("{copied} {reason}"));
-            }
-            check_pools(policy, copied, &known).map_err(|reason| (Some("pool"), reason))?;
+            check_copying(policy, copied, &known)?;
         }
         Ok(())
     }
@@ -360,6 +370,15 @@ impl Site {
     fn take_policies_in(&mut self, folded: FoldedPolicies) {
         (self.config, self.policy_names, self.policy_faults) = (folded.config, folded.names, folded.faults);
     }
+}
+
+/// What keeps a policy from copying the backups of another one, if anything does.
+fn check_copying(policy: &JobConfig, copied: &str, other: &JobConfig) -> Result<(), Wrong> {
+    if other.is_of_copies() {
+        let reason = "copies itself what others back up: name the policies whose backups those are";
+        return Err((Some("copies_of"), format!("{copied} {reason}")));
+    }
+    check_pools(policy, copied, other).map_err(|reason| (Some("pool"), reason))
 }
 
 /// Policies beside the jobs of settings. A job of the settings stays what its timer means.

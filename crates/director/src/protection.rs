@@ -21,6 +21,8 @@ pub struct Protection {
     pub unprotected: Vec<Object>,
     /// Complete objects that lack a copy, or a part of one, that was promised, and that no policy of copies makes.
     pub lacking: Vec<ObjectId>,
+    /// Whether any copy of a complete object lacks something, whoever makes it.
+    pub any_lacking: bool,
     /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete
     /// one.
     pub open: Vec<Object>,
@@ -66,6 +68,7 @@ impl Site {
                 protection.unprotected.push(object);
             }
         }
+        protection.any_lacking = !lacking.is_empty();
         let lacks = |lack: &IncompleteCopy| !of_policies.make(&lack.object, &lack.wanted.pool);
         protection.lacking = lacking.into_iter().filter(lacks).map(|lack| lack.object.id).collect();
         protection.lacking.dedup();

@@ -71,9 +71,9 @@ impl Mendable {
 }
 
 /// One reason for a whole group: in its own words for the first, repeated for the others.
-fn same_for_all(group: &[IncompleteCopy], error: DirectorError) -> Vec<Result<(), DirectorError>> {
+fn same_for_all(count: usize, error: DirectorError) -> Vec<Result<(), DirectorError>> {
     let reason = with_causes(&error);
-    let others = group.iter().skip(1).map(|_| Err(DirectorError::Output { reason: reason.clone() }));
+    let others = (1..count).map(|_| Err(DirectorError::Output { reason: reason.clone() }));
     std::iter::once(Err(error)).chain(others).collect()
 }
 
@@ -149,13 +149,6 @@ impl RepairReport {
             Some(_) => Ok(false),
         }
     }
-
-    /// Takes in what another one did.
-    pub(crate) fn take_in(&mut self, other: Self) {
-        self.copies.extend(other.copies);
-        self.first_failure = self.first_failure.take().or(other.first_failure);
-        self.target_failed |= other.target_failed;
-    }
 }
 
 impl Site {
@@ -194,7 +187,9 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let _presence = self.presence()?;
-        self.mend_copies_in(objects, Lacks::All, Drives::Waited, shortfall, watch)
+        let mut report = RepairReport::default();
+        self.mend_copies(objects, Lacks::All, (Drives::Waited, shortfall), watch, &mut report)?;
+        Ok(report)
     }
 
     /// Keeps which copies are whole, and gives those that are not.
@@ -209,16 +204,16 @@ impl Site {
         Ok(looked.lacking)
     }
 
-    /// [`Site::repair`] of some of the copies, for whoever is present already.
-    pub(crate) fn mend_copies_in(
+    /// [`Site::repair`] of some of the copies, for whoever is present already. The report has what was done, whatever
+    /// ends it.
+    pub(crate) fn mend_copies(
         &self,
         objects: &[ObjectId],
         lacks: Lacks<'_>,
-        drives: Drives,
-        shortfall: Shortfall,
+        (drives, shortfall): (Drives, Shortfall),
         watch: &RestoreWatch,
-    ) -> Result<RepairReport, DirectorError> {
-        let mut report = RepairReport::default();
+        report: &mut RepairReport,
+    ) -> Result<(), DirectorError> {
         // What goes to volumes of one pool is written in one session, and read by one mounter: each volume is mounted
         // once.
         let mut groups: Vec<Vec<IncompleteCopy>> = Vec::new();
@@ -234,7 +229,7 @@ impl Site {
         };
         let meant: Vec<_> = self.look_at_copies()?.into_iter().filter(is_meant).collect();
         if meant.is_empty() {
-            return Ok(report);
+            return Ok(());
         }
         let (claims, claimed) = self.claim_copies(&meant)?;
         // Another job may have mended some until they were reserved.
@@ -262,21 +257,23 @@ impl Site {
             }
             let objects = group.iter().map(|lack| lack.object.id);
             let volumes = self.volumes_to_read(objects, group[0].wanted.copy)?;
-            let mended = match host.mounter().check_drives_to_copy(&volumes) {
-                Err(error) => Mended { ended: same_for_all(&group, error), target_failed: false },
+            let reads = group.iter().any(|lack| !lack.ranges.is_empty());
+            let checked = if reads { host.mounter().check_drives_to_copy(&volumes) } else { Ok(()) };
+            let mended = match checked {
+                Err(error) => Mended { ended: same_for_all(group.len(), error), target_failed: false },
                 // What other jobs use is mended by a later run.
                 Ok(()) if !host.reserve(volumes, drives)? => continue,
                 Ok(()) => self.mend(&group, shortfall, &mut host, watch),
             };
-            report.target_failed |= mended.target_failed;
-            if watch.stop.load(Ordering::Relaxed) {
-                return Err(DirectorError::Interrupted);
-            }
+            let is_stopped = watch.stop.load(Ordering::Relaxed);
+            report.target_failed |= mended.target_failed && !is_stopped;
             for (lack, mended) in group.into_iter().zip(mended.ended) {
                 let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
                 let mut failure = None;
                 match mended {
                     Ok(()) => (self.events)(Event::Mended { object, copy, pool: pool.clone() }),
+                    // It has failed at nothing.
+                    Err(_) if is_stopped => continue,
                     Err(error) => {
                         let reason = with_causes(&error);
                         let message = format!("object {object}: what copy {copy} lacks could not be copied: {reason}");
@@ -287,6 +284,9 @@ impl Site {
                 }
                 report.copies.push(RepairedCopy { object, source: lack.object.source, copy, pool, failure });
             }
+            if is_stopped {
+                return Err(DirectorError::Interrupted);
+            }
         }
         if !report.copies.is_empty() {
             // A copy brings its entries along, cut otherwise than they were.
@@ -294,7 +294,7 @@ impl Site {
         }
         drop(host);
         drop(claims);
-        Ok(report)
+        Ok(())
     }
 
     /// Reserves the objects of these copies to make copies of, as far as nobody else uses them; gives those.
@@ -312,7 +312,6 @@ impl Site {
         host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Mended {
-        let not_written = |error| Mended { ended: same_for_all(group, error), target_failed: true };
         let planned: Vec<_> = group.iter().map(|lack| self.mendable(lack)).collect();
         if planned.iter().all(|planned| planned.as_ref().is_ok_and(|planned| planned.ranges.is_none())) {
             let ended = group.iter().zip(planned).map(|(lack, planned)| planned?.end(&lack.object)).collect();
@@ -328,7 +327,7 @@ impl Site {
         );
         let session = match session {
             Ok(session) => session,
-            Err(error) => return not_written(error),
+            Err(error) => return Mended { ended: same_for_all(group.len(), error), target_failed: true },
         };
         let mut ended: Vec<Result<(), DirectorError>> = Vec::new();
         for (lack, planned) in group.iter().zip(planned) {
@@ -339,24 +338,37 @@ impl Site {
                 planned.end(&lack.object)
             }));
         }
-        // Why the copy failed says more than that nothing could be handed to it any more.
-        for outcome in session.finish().writers {
-            if let Err(error) = outcome {
-                return not_written(DirectorError::of_copy(error));
-            }
+        // Why the copy failed says more than that nothing could be handed to it any more. What was recorded to its end
+        // before is whole all the same.
+        if let Some(error) = session.finish().writers.into_iter().find_map(Result::err) {
+            let error = DirectorError::of_copy(error);
+            let (left, whole): (Vec<_>, Vec<_>) = group.iter().partition(|lack| !self.is_whole_now(lack));
+            let mut failures = same_for_all(left.len(), error).into_iter();
+            let end = |lack: &IncompleteCopy| match whole.iter().any(|whole| std::ptr::eq(*whole, lack)) {
+                true => Ok(()),
+                false => failures.next().unwrap_or(Ok(())),
+            };
+            return Mended { ended: group.iter().map(end).collect(), target_failed: true };
         }
         for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
-            let (object, copy) = (lack.object.id, lack.wanted.copy);
-            let mut catalog = locked(&self.catalog);
-            // In this order: damage that another process finds meanwhile is not passed over. Should this fail, the copy
-            // is looked at again next time.
-            if let Ok(seen) = catalog.copy_seen(object, copy)
-                && lacks(&catalog, &lack.object, copy).is_ok_and(|lacks| lacks.is_empty())
-            {
-                let _ = catalog.copies_are_whole(&[(object, copy, seen)]);
-            }
+            self.is_whole_now(lack);
         }
         Mended { ended, target_failed: false }
+    }
+
+    /// Looks at a copy that lacked something, and keeps whether it is whole. Should that fail, it is looked at again
+    /// next time.
+    fn is_whole_now(&self, lack: &IncompleteCopy) -> bool {
+        let (object, copy) = (lack.object.id, lack.wanted.copy);
+        let mut catalog = locked(&self.catalog);
+        // In this order: damage that another process finds meanwhile is not passed over.
+        if let Ok(seen) = catalog.copy_seen(object, copy)
+            && lacks(&catalog, &lack.object, copy).is_ok_and(|lacks| lacks.is_empty())
+        {
+            let _ = catalog.copies_are_whole(&[(object, copy, seen)]);
+        }
+        let is_whole = |wanted: &WantedCopy| wanted.copy == copy && wanted.state == CopyState::Whole;
+        catalog.wanted_copies(object).is_ok_and(|wanted| wanted.iter().any(is_whole))
     }
 
     /// What of a lack some copy has.

@@ -11,10 +11,10 @@ use capstan_tape::DriveNeeds;
 
 use crate::DirectorError;
 use crate::config::{JobConfig, StorageUnit};
-use crate::copy_policy::pool_of;
 use crate::drive_classes::{classes_fact, classes_of};
 use crate::drive_waits::waited_since_ns;
 use crate::hold::{Hold, holder};
+use crate::lacks::pool_of;
 use crate::libraries::LibraryAt;
 use crate::presence::Presence;
 use crate::process;

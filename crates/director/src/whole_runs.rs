@@ -6,6 +6,7 @@ use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome};
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::earlier_attempts::{is_of_path, is_of_stream, lacking_copies, lacks_files, restorable_of_run};
+use crate::lacks::CopiesOfPolicies;
 use crate::server_term::ServerTerm;
 use crate::site::{Site, locked};
 
@@ -26,11 +27,12 @@ impl Site {
         self.seal_complete(&[])?;
         // And which copies are whole, once they were looked at.
         self.look_at_copies()?;
+        let of_policies = self.copies_of_policies()?;
         let mut catalog = locked(&self.catalog);
         for run in catalog.active_runs()?.iter().filter(|run| run.term != term.number()) {
             let policy = policies.iter().find(|policy| policy.name == run.run.policy);
             let Some(policy) = policy.filter(|policy| policy.config.after.is_empty()) else { continue };
-            if let Some((job, end)) = whole(&catalog, run, &policy.config)? {
+            if let Some((job, end)) = whole(&catalog, run, &policy.config, &of_policies)? {
                 let log = catalog.log_of(job)?;
                 catalog.end_job(job, &end, &log)?;
             }
@@ -40,7 +42,12 @@ impl Site {
 }
 
 /// The entry of a run in the history, and how it ended, if it has written all that its policy names.
-fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Option<(i64, JobEnd)>, DirectorError> {
+fn whole(
+    catalog: &Catalog,
+    run: &ActiveRun,
+    policy: &JobConfig,
+    of_policies: &CopiesOfPolicies,
+) -> Result<Option<(i64, JobEnd)>, DirectorError> {
     let Some(job) = run.job.map(|job| catalog.job(job)).transpose()?.flatten() else { return Ok(None) };
     if job.end.is_some() {
         return Ok(None);
@@ -60,7 +67,7 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     let counts = || written.iter().filter_map(|object| object.counts.as_ref());
     let mut message = MESSAGE.to_owned();
     for object in &written {
-        for lacking in lacking_copies(catalog, object.id)? {
+        for lacking in lacking_copies(catalog, object, of_policies)? {
             message += &format!("; {lacking}");
         }
     }

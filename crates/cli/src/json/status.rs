@@ -127,7 +127,7 @@ pub(crate) struct StatusOwed {
     pub(crate) later: usize,
     /// When the oldest of them ended, nanoseconds since 1970.
     pub(crate) oldest_ended_ns: i64,
-    /// Since when that one could have been copied, nanoseconds since 1970.
+    /// Since when that one could have been copied, the policy being there, nanoseconds since 1970.
     pub(crate) since_ns: i64,
     /// Why no run of the policy comes by itself: it `cannot run`, `is switched off` or `has no schedule`; null if one
     /// does.

@@ -215,3 +215,37 @@ fn copies_go_to_the_library_of_their_unit_and_one_drive_cannot_do_both() {
     assert_eq!(bench.site().unit_of(&job).unwrap().name, "west");
     assert_eq!(bench.site().unit_of(&JobConfig { unit: Some("main".into()), ..job }).unwrap().name, "main");
 }
+
+/// What was written to its end before the pool was full was said to have failed.
+#[test]
+fn what_was_copied_before_the_pool_was_full_is_copied() {
+    let mut config = small();
+    (config.library.volume_mib, config.library.volumes_max) = (8, 3);
+    let bench = Bench::new(config);
+    bench.site().add_pool("vault", None, None).unwrap();
+    bench.fill("a", 40, 50_000);
+    for _ in 0..6 {
+        back_up(&bench, "home", Level::Full);
+    }
+    let job = JobConfig { copies_of: vec!["home".into()], pool: Some("vault".into()), ..JobConfig::default() };
+    let report = copy(&bench.site(), &job);
+    let (made, failed) = (report.count(), report.failed().count());
+    assert!(made > 0 && failed > 0 && made + failed == 6 && report.made.target_failed, "{report:?}");
+    assert!(report.bytes >= made as u64 * 2_000_000, "{report:?}");
+    assert_eq!(owed(&bench, &job).0.len(), failed);
+    assert!(matches!(report.made.outcome(), Ok(false)));
+}
+
+/// Whoever waited for a volume that backups append to would keep two drives from everybody else.
+#[test]
+fn what_is_on_a_volume_in_use_is_left_to_the_next_run() {
+    let bench = bench();
+    let (site, job) = (bench.site(), offsite(&bench));
+    let volume = site.catalog().volumes().unwrap().remove(0).volser;
+    let held = site.catalog().reserve(&Wish::alone(Resource::Volume(volume)), "elsewhere 1 1", i64::MAX, &|_| false);
+    let Grant::Held(generation) = held.unwrap() else { panic!("it is free") };
+    let report = copy(&site, &job);
+    assert_eq!((report.count(), report.left), (0, 2), "{report:?}");
+    site.catalog().release(&[generation]).unwrap();
+    assert_eq!(copy(&site, &job).count(), 2);
+}

@@ -189,13 +189,19 @@ fn a_policy_of_copies_outlives_what_it_copies_and_never_shares_its_pool() {
     site.change_policies(&site.plan_removal(&["home".to_owned()]).unwrap()).unwrap();
     let exported = site.export_policies(&[]).unwrap();
     assert_eq!(changes(&apply(&bench, &exported, OtherPolicies::Remove)), []);
-    // Whoever of the two is changed.
+    // Whoever of the two is changed, and wherever.
+    let itself = "home writes its backups to pool vault itself";
+    let error = refused(&bench, &format!("{home}pool = \"vault\"\n"));
+    assert!(error.contains("policy off, which stays: ") && error.contains(itself), "{error}");
+    let error =
+        refused(&bench, "[policies.home]\ncopies_of = [\"web\"]\npool = \"p\"\n[policies.web]\nsources = [\"/srv\"]\n");
+    assert!(error.contains("policy off, which stays: home copies itself what others back up"), "{error}");
     let fault = || bench.site().policy("off").unwrap().unwrap().fault;
     assert_eq!(fault(), None);
-    apply(&bench, &format!("{home}pool = \"vault\"\n"), OtherPolicies::Keep);
-    assert!(fault().unwrap().contains("pool: home writes its backups to pool vault itself"), "{:?}", fault());
-    let twice = format!("{home}copies = 2\n{}", copies.replace("vault", "default-copy2"));
-    assert!(refused(&bench, &twice).contains("home writes its backups to pool default-copy2 itself"));
+    allow(&bench, "\n[jobs.home]\nsources = [\"/home\"]\npool = \"vault\"\n");
+    assert!(fault().unwrap().contains(&format!("pool: {itself}")), "{:?}", fault());
+    let twice = format!("{home}copies = 2\n{}", copies.replace("vault", "default-copy2")).replace("home", "shop");
+    assert!(refused(&bench, &twice).contains("shop writes its backups to pool default-copy2 itself"));
 }
 
 #[test]

@@ -181,9 +181,12 @@ impl<'a> LibraryRoom<'a> {
         // Sessions that may have other drives, too, are taken to have those.
         let mut bound: Vec<(&[String], u32)> = Vec::new();
         for session in sessions.iter().filter(|session| session.library == self.name) {
-            match bound.iter_mut().find(|(models, _)| *models == session.terms.models()) {
-                Some((_, drives)) => *drives += session.all_drives(),
-                None => bound.push((session.terms.models(), session.all_drives())),
+            let read = session.all_drives() - session.drives_written();
+            for (of, used) in [(session.terms.models(), session.drives_written()), (&[][..], read)] {
+                match bound.iter_mut().find(|(models, _)| *models == of) {
+                    Some((_, drives)) => *drives += used,
+                    None => bound.push((of, used)),
+                }
             }
         }
         let used = bound.into_iter().map(|(models, drives)| {
@@ -230,16 +233,18 @@ pub(super) fn place(
     // A run that wants more drives than there are in any of its libraries begins, and says so. One that does not answer
     // may have them.
     let largest = own.iter().map(|room| room.all_for(unit)).max().unwrap_or_default();
-    if waiting.terms.drives() > largest {
+    if waiting.terms.drives_written() > largest {
         let answers = |library: &&String| own.iter().any(|room| room.name == **library);
         let silent: Vec<String> = unit.libraries.iter().filter(|library| !answers(library)).cloned().collect();
         if !silent.is_empty() {
             return RunDecision::Waits(WaitsFor::Library(silent));
         }
     }
-    let needed = waiting.terms.drives().min(largest);
-    let written = waiting.terms.drives_written().min(needed);
-    own.retain(|room| needed <= room.all_for(unit));
+    // Of its unit's models; and those that are read beside, of any.
+    let written = waiting.terms.drives_written().min(largest);
+    let read = waiting.terms.drives() - waiting.terms.drives_written();
+    let needed = |room: &LibraryRoom<'_>| (written + read).min(room.drives);
+    own.retain(|room| written <= room.all_for(unit));
     let is_closed = |room: &LibraryRoom<'_>| room.kept.is_some_and(|kept| !kept.lets_pass(waiting, now));
     // A backup that joined a session would have it end later.
     let is_kept = |room: &LibraryRoom<'_>| match waiting.terms.is_restore() {
@@ -284,10 +289,11 @@ pub(super) fn place(
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
-    let fits = |room: &LibraryRoom<'_>| !is_closed(room) && needed <= free(room) && written <= left;
+    let fits =
+        |room: &LibraryRoom<'_>| !is_closed(room) && written <= free(room).min(left) && needed(room) <= room.free;
     let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| free(&*own[at]));
     if let Some(room) = best.map(|at| &mut own[at]) {
-        room.free -= needed;
+        room.free -= needed(room);
         let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
         let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
         let (library, unit) = (room.name.to_owned(), unit.name.clone());
@@ -312,7 +318,7 @@ pub(super) fn place(
     if let (Some(kept), true) = (own[0].kept, own.iter().all(|room| is_closed(room))) {
         return RunDecision::Waits(WaitsFor::Turn { behind: kept.run });
     }
-    if let Some(room) = own.iter().find(|room| !is_closed(room) && needed <= room.free) {
+    if let Some(room) = own.iter().find(|room| !is_closed(room) && needed(room) <= room.free) {
         return RunDecision::Waits(match unit.drives {
             Some(most) if written > left => {
                 let of_unit = sessions.iter().filter(|open| open.unit == unit.name);
@@ -320,17 +326,20 @@ pub(super) fn place(
                 WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize, until, before: 0 }
             }
             // The others have those of its models.
-            _ => WaitsFor::Drives { needed, free: room.free_for(unit, sessions), until: None, before: 0 },
+            _ => {
+                let (needed, free) = (needed(room), room.free_for(unit, sessions));
+                WaitsFor::Drives { needed, free, until: None, before: 0 }
+            }
         });
     }
     // The library that has enough first, as far as that can be told.
     let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| !is_closed(room)).collect();
     open.sort_by_key(|room| {
-        let until = free_at(in_library(sessions, room.name), now, needed, room.free);
+        let until = free_at(in_library(sessions, room.name), now, needed(room), room.free);
         (until.is_none(), until, Reverse(room.free))
     });
     let Some(room) = open.into_iter().next() else { return RunDecision::Waits(WaitsFor::Library(Vec::new())) };
-    let free = room.free;
+    let (needed, free) = (needed(room), room.free);
     let until = free_at(in_library(sessions, room.name), now, needed, free);
     // Drives that jobs outside the queue use come free whenever they do.
     if needed + room.of_others <= room.drives {

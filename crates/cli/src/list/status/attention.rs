@@ -257,7 +257,7 @@ fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
 
 /// Whether no object lacks anything: what damaged blocks held has been copied.
 fn is_mended(facts: &Facts) -> bool {
-    facts.protection.lacking.is_empty() && facts.lost_in_part().next().is_none()
+    !facts.protection.any_lacking && facts.lost_in_part().next().is_none()
 }
 
 /// Jobs whose last run failed: nothing was backed up then, whatever stands from before.

@@ -17,14 +17,15 @@ pub(super) fn owed(site: &Site) -> Result<Owed, Failure> {
     let mut rows = Vec::new();
     for policy in site.policies()?.iter().filter(|policy| policy.config.is_of_copies()) {
         let CopiesOwed { objects, later } = site.copies_owed(&policy.config)?;
-        let Some(oldest) = objects.first() else { continue };
+        let Some(oldest_ended_ns) = objects.iter().map(|object| object.ended_ns).min() else { continue };
         rows.push(StatusOwed {
             policy: policy.name.clone(),
             pool: policy.config.pool.clone().unwrap_or_default(),
             objects: objects.len(),
             later,
-            oldest_ended_ns: oldest.ended_ns,
-            since_ns: oldest.ended_ns.saturating_add(policy.config.delay_ns()),
+            oldest_ended_ns,
+            // What was there before the policy was is owed since then.
+            since_ns: oldest_ended_ns.saturating_add(policy.config.delay_ns()).max(policy.scheduled_ns),
             not_by_itself: not_by_itself(policy).map(str::to_owned),
         });
     }
@@ -57,9 +58,10 @@ impl Owed {
         let is_late = |row: &&StatusOwed| facts.reading.now_ns.saturating_sub(row.since_ns) > max_age_ns;
         for StatusOwed { policy, pool, objects, since_ns, not_by_itself, .. } in self.rows.iter().filter(is_late) {
             let have = if *objects == 1 { "has" } else { "have" };
+            let which = if *objects == 1 { "" } else { "one of them " };
             let why = not_by_itself.as_ref().map(|why| format!(". Policy {policy} {why}")).unwrap_or_default();
             let text = format!(
-                "{} {have} no copy in pool {pool}, and could have had since {}: `capstan queue add {policy}` copies{why}",
+                "{} {have} no copy in pool {pool}, and {which}could have had since {}: `capstan queue add {policy}` copies{why}",
                 units::counted(*objects as u64, "object"),
                 units::time(*since_ns)
             );
