@@ -297,12 +297,18 @@ fn with_problems(facts: &Facts, lines: &mut Vec<Attention>) {
         if is_said && !own.filter_map(|row| row.last.as_ref()).any(lacks_paths) {
             continue;
         }
-        let named = facts.queued.named(policy);
-        lines.push(match (facts.queued.is_of_copies(policy), facts.queued.is_policy(policy)) {
-            (true, _) => of_problems(last, &format!("the last run of {named}")),
-            (false, true) => of_problems(last, &format!("the last backup by {named} for {client}")),
-            (false, false) => of_problems(last, &format!("the last backup by {named}")),
-        });
+        let whose = facts.queued.is_policy(policy).then_some(client.as_str());
+        let which = last_run_of(&facts.queued.named(policy), whose, facts.queued.is_of_copies(policy));
+        lines.push(of_problems(last, &which));
+    }
+}
+
+/// The last run of a policy or job, in words. One that copies makes no backup, and is no client's.
+fn last_run_of(named: &str, client: Option<&str>, copies: bool) -> String {
+    match client.filter(|_| !copies) {
+        Some(client) => format!("the last backup by {named} for {client}"),
+        None if copies => format!("the last run of {named}"),
+        None => format!("the last backup by {named}"),
     }
 }
 
@@ -488,10 +494,11 @@ mod tests {
             message: "3 paths could not be read in full; 1.0 GB".to_owned(),
             job: Some(12),
         };
-        let line = of_problems(&last, "policy web for tern");
+        let line = of_problems(&last, &last_run_of("policy web", Some("tern"), false));
         let said = "ended with problems: 3 paths could not be read in full; 1.0 GB (`capstan history 12`)";
         assert!(line.text.starts_with("the last backup by policy web for tern, on "), "{}", line.text);
         assert!(line.text.ends_with(said), "{}", line.text);
+        assert_eq!(last_run_of("policy offsite", Some("tern"), true), "the last run of policy offsite");
         let found = line.finding.expect("it is told");
         assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Problems, "problems web tern", true));
         assert_eq!((found.policy.as_str(), found.client.as_str(), found.run), ("web", "tern", Some(12)));
