@@ -21,7 +21,7 @@ pub(crate) struct StatusRow {
     pub(crate) objects_protected: usize,
     /// Those that cannot.
     pub(crate) objects_unprotected: Vec<String>,
-    /// Those that lack a copy that was promised.
+    /// Those that lack a copy that was promised and that no policy of copies makes.
     pub(crate) objects_lacking_a_copy: usize,
     /// What policies of copies have yet to copy; one that has nothing to is left out.
     pub(crate) copies_owed: Vec<StatusOwed>,
