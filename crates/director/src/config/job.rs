@@ -129,18 +129,19 @@ pub struct JobConfig {
 
 /// Names of machines. Whoever takes the last one out of a list does not mean that of the server.
 fn not_empty<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
-    let names = Vec::deserialize(names)?;
-    match names.is_empty() {
-        true => Err(D::Error::custom("it is empty: remove the line if the server's own machine is meant")),
-        false => Ok(names),
-    }
+    some_of(names, "remove the line if the server's own machine is meant")
 }
 
 /// Names of policies whose backups are copied.
 fn copied<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
+    some_of(names, "name the policies whose backups are copied")
+}
+
+/// A list that may not be empty.
+fn some_of<'de, D: Deserializer<'de>>(names: D, advice: &str) -> Result<Vec<String>, D::Error> {
     let names = Vec::deserialize(names)?;
     match names.is_empty() {
-        true => Err(D::Error::custom("it is empty: name the policies whose backups are copied")),
+        true => Err(D::Error::custom(format!("it is empty: {advice}"))),
         false => Ok(names),
     }
 }

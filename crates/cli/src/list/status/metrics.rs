@@ -44,7 +44,11 @@ pub(super) fn text(facts: &Facts, found: usize) -> String {
         ("attention", "Lines of `capstan status` that a person should read", found),
         ("objects_protected", "Objects that can be restored in full", protection.protected.len()),
         ("objects_unprotected", "Complete objects that cannot be restored in full", protection.unprotected.len()),
-        ("objects_lacking_a_copy", "Complete objects that lack a promised copy which no policy makes", protection.lacking.len()),
+        (
+            "objects_lacking_a_copy",
+            "Complete objects that lack a promised copy which no policy makes",
+            protection.lacking.len(),
+        ),
         ("objects_to_copy", "Objects that policies of copies have yet to copy", to_copy),
         ("objects_open", "Objects that are written, or were interrupted", protection.open.len()),
         ("indexes_missing", "Objects whose list of files is gone from the catalog", facts.indexes_missing.len()),
