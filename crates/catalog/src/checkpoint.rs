@@ -274,12 +274,22 @@ fn join_object(
     }
     let (id, volume) = (object.object.0, seen.volume.0.cast_signed());
     let held = db.query_first(
-        "INSERT INTO copies (object, volume, copy, first_ns, ended) VALUES (?1, ?2, ?3, ?4, ?5)
+        "INSERT INTO copies (object, volume, copy, first_ns, ended, expires_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (object, volume) DO UPDATE SET
          first_ns = CASE WHEN excluded.first_ns < copies.first_ns THEN excluded.first_ns ELSE copies.first_ns END,
-         ended = CASE WHEN excluded.ended > copies.ended THEN excluded.ended ELSE copies.ended END
+         ended = CASE WHEN excluded.ended > copies.ended THEN excluded.ended ELSE copies.ended END,
+         expires_ns = CASE WHEN copies.expires_ns = 0 OR copies.expires_ns > excluded.expires_ns
+                                AND excluded.expires_ns <> 0
+                           THEN copies.expires_ns ELSE excluded.expires_ns END
          RETURNING copy",
-        params![id, volume, object.copy, seen.checkpoint.written_ns, object.state == ObjectState::Complete],
+        params![
+            id,
+            volume,
+            object.copy,
+            seen.checkpoint.written_ns,
+            object.state == ObjectState::Complete,
+            object.expires_ns,
+        ],
         |row| row.get(0),
     )?;
     if let Some(copy) = held.filter(|copy: &u8| *copy != object.copy) {

@@ -93,12 +93,14 @@ impl Catalog {
             put(out, &line)?;
         }
         let wanted = self.wanted_copies(object.id)?;
+        let ends = self.copy_ends(Some(object.id))?;
         for copy in copies {
             let volumes: Vec<_> = copy.volumes.iter().map(capstan_format::Volser::as_str).collect();
             let wanted = wanted.iter().find(|wanted| wanted.copy == copy.copy);
             let (pool, state) = (wanted.map(|it| &it.pool), wanted.map(|it| format!("{:?}", it.state)));
             let line = json!({
                 "row": "copy", "object": id, "copy": copy.copy, "volumes": volumes, "pool": pool, "state": state,
+                "expires_ns": ends.iter().find(|end| end.copy == copy.copy).and_then(|end| end.expires_ns),
             });
             put(out, &line)?;
         }

@@ -72,6 +72,7 @@ extern crate self as capstan_catalog;
 
 mod catalog;
 mod checkpoint;
+mod copy_end;
 mod counts;
 mod damage;
 mod db;
@@ -118,6 +119,7 @@ mod wanted;
 
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
+pub use copy_end::CopyEnd;
 pub use counts::Counts;
 pub use damage::{DamageRecord, DamagedBlocks, Verification, Verified, without};
 pub use db::Database;

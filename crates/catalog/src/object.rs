@@ -80,6 +80,8 @@ pub struct ObjectCopy {
 pub struct KeptOnVolume {
     /// The volume.
     pub volser: Volser,
+    /// Its pool.
+    pub pool: Option<String>,
     /// The policy.
     pub policy: String,
     /// Of these objects the one that goes first.
@@ -189,13 +191,16 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read, or a barcode in it is damaged.
     pub fn kept_on_volumes(&self) -> Result<Vec<KeptOnVolume>, CatalogError> {
-        let query = "SELECT volser, policy, MIN(CASE WHEN expires_ns = 0 THEN ?2 ELSE expires_ns - started_ns END),
-                     MAX(CASE WHEN expires_ns = 0 THEN ?2 ELSE expires_ns - started_ns END)
-                     FROM volumes JOIN copies USING (volume) JOIN objects USING (object)
-                     WHERE state = ?1 AND expired_ns IS NULL GROUP BY volser, policy";
+        let query = "SELECT volser, pool, policy, MIN(kept_ns), MAX(kept_ns) FROM
+                     (SELECT volser, pool, policy,
+                             CASE WHEN COALESCE(copies.expires_ns, objects.expires_ns) = 0 THEN ?2
+                                  ELSE COALESCE(copies.expires_ns, objects.expires_ns) - started_ns END AS kept_ns
+                      FROM volumes JOIN copies USING (volume) JOIN objects USING (object)
+                      WHERE state = ?1 AND expired_ns IS NULL) AS kept
+                     GROUP BY volser, pool, policy";
         self.db.query(query, params![VolumeState::Filling.code(), i64::MAX], |row| {
-            let (volser, policy) = (volser(row, 0)?, row.get(1)?);
-            Ok(KeptOnVolume { volser, policy, shortest_ns: row.get(2)?, longest_ns: row.get(3)? })
+            let (volser, pool, policy) = (volser(row, 0)?, row.get(1)?, row.get(2)?);
+            Ok(KeptOnVolume { volser, pool, policy, shortest_ns: row.get(3)?, longest_ns: row.get(4)? })
         })
     }
 

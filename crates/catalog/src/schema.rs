@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 35] = [
+pub(crate) const STEPS: [&str; 36] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -315,6 +315,11 @@ pub(crate) const STEPS: [&str; 35] = [
     // The volume that a restore waits for to be inserted.
     "
     ALTER TABLE pending_runs ADD COLUMN lacks_volume TEXT;
+    ",
+    // Until when a volume's record of an object says that it is kept, 0 for ever: a further copy may have a retention
+    // of its own. Until now none had.
+    "
+    ALTER TABLE copies ADD COLUMN expires_ns INTEGER;
     ",
 ];
 

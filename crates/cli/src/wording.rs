@@ -11,6 +11,16 @@ use crate::failure::outcome_word;
 use crate::table::path_text;
 use crate::units;
 
+/// What is forgotten: `3 objects`, `2 copies`, `3 objects and 2 copies of others`.
+pub(crate) fn forgotten_text(objects: usize, copies: usize) -> String {
+    let (of_objects, of_copies) = (units::counted(objects as u64, "object"), units::counted(copies as u64, "copy"));
+    match (objects, copies) {
+        (_, 0) => of_objects,
+        (0, _) => of_copies,
+        _ => format!("{of_objects} and {of_copies} of others"),
+    }
+}
+
 /// The word for a doubt in JSON.
 pub(crate) fn doubt_name(doubt: Option<ClockDoubt>) -> Option<&'static str> {
     doubt.map(|doubt| match doubt {

@@ -16,7 +16,6 @@ use capstan_tape::with_causes;
 use crate::DirectorError;
 use crate::chains::{check_taken, entries_where_they_end};
 use crate::damage::lacks;
-use crate::jobs::record_of;
 use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::stream_lengths;
@@ -217,7 +216,7 @@ impl Site {
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();
             let known = stream_lengths(&locked(&self.catalog), object.id)?;
-            session.intake().begin_object_again(record_of(object), known)?;
+            session.intake().begin_object_again(self.record_of_copy(object, pool)?, known)?;
             let mut report = self.move_streams(object, &session, host, watch)?;
             // The copy of an object that a run left open is as open as the object.
             if object.status == ObjectStatus::Complete && report.lost.is_empty() {

@@ -16,13 +16,15 @@ use capstan_catalog::{CopyState, Object, ObjectFilter, ObjectStatus};
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::RestoreWatch;
 use capstan_tape::with_causes;
+use jiff::tz::TimeZone;
 
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::copy::copies_of;
-use crate::lacks::{Lacks, pool_of};
+use crate::keep::BackupsOfSources;
+use crate::known_policies::BackupPolicy;
+use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter};
-use crate::pools::name_of_copy;
 use crate::repair::{RepairReport, RepairedCopy};
 use crate::request::Shortfall;
 use crate::shared::apart;
@@ -95,9 +97,11 @@ impl Site {
         // As long as it takes to go through all objects, others record.
         let (there, mut objects) = apart(&self.catalog, |catalog| {
             let filter = ObjectFilter { status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
-            Ok::<_, DirectorError>((catalog.whole_in_pool(pool_of(job))?, catalog.objects(&filter)?))
+            Ok::<_, DirectorError>((catalog.whole_in_pool(job.first_pool())?, catalog.objects(&filter)?))
         })?;
-        objects.retain(|object| job.copies_of.contains(&object.policy) && !there.contains(&object.id));
+        objects.retain(|object| job.copies_of.contains(&object.policy));
+        let wanted = self.that_it_keeps(job, &objects)?;
+        objects.retain(|object| wanted.contains(&object.id) && !there.contains(&object.id));
         objects.reverse();
         let until_ns = self.now_ns().saturating_sub(job.delay_ns());
         let all = objects.len();
@@ -121,14 +125,54 @@ impl Site {
         let policies = self.policies()?;
         let wanted = locked(&self.catalog).wanted_copies(object.id)?;
         let is_there = |pool: &str| wanted.iter().any(|copy| copy.pool == pool && copy.state == CopyState::Whole);
-        let owes = |job: &JobConfig| job.copies_of.contains(&object.policy) && !is_there(pool_of(job));
-        let own = policies.iter().filter(|policy| owes(&policy.config));
-        let owed = own.map(|policy| OwedCopy {
-            policy: policy.name.clone(),
-            pool: pool_of(&policy.config).to_owned(),
-            from_ns: object.ended_ns.saturating_add(policy.config.delay_ns()),
-        });
-        Ok(owed.collect())
+        let mut owed = Vec::new();
+        for BackupPolicy { name, config: job, .. } in policies.iter() {
+            if !job.copies_of.contains(&object.policy) || is_there(job.first_pool()) {
+                continue;
+            }
+            let of_source = ObjectFilter {
+                source: Some(object.source.clone()),
+                client: Some(object.client.clone()),
+                policy: Some(object.policy.clone()),
+                status: Some(ObjectStatus::Complete),
+            };
+            let objects = locked(&self.catalog).objects(&of_source)?;
+            if self.that_it_keeps(job, &objects)?.contains(&object.id) {
+                let (policy, pool) = (name.clone(), job.first_pool().to_owned());
+                let from_ns = object.ended_ns.saturating_add(job.delay_ns());
+                owed.push(OwedCopy { policy, pool, from_ns });
+            }
+        }
+        Ok(owed)
+    }
+
+    /// Of which of these complete objects, the latest first, a policy of copies keeps a copy now, with what they stand
+    /// on. What would be forgotten at once is not copied.
+    fn that_it_keeps(&self, job: &JobConfig, objects: &[Object]) -> Result<HashSet<ObjectId>, DirectorError> {
+        if job.keep.is_none() && job.retention.is_none() {
+            return Ok(objects.iter().map(|object| object.id).collect());
+        }
+        let timeline = apart(&self.catalog, |catalog| catalog.timeline(self.now_ns()))?;
+        let mut kept = HashSet::new();
+        let mut backups = BackupsOfSources::default();
+        for object in objects {
+            let begun = timeline.begun(object.id).filter(|begun| begun.is_bounded);
+            match (job.retention_ns(), begun) {
+                (Some(ns), Some(begun)) if begun.by_ns.saturating_add(ns) <= timeline.reading().now_ns => {}
+                (None, Some(begun)) => backups.add(object, begun.by_ns),
+                // Nobody knows yet when it was begun.
+                _ => drop(kept.insert(object.id)),
+            }
+        }
+        let (rule, zone) = (job.keep.unwrap_or_default(), TimeZone::system());
+        kept.extend(backups.kept(&rule, &zone));
+        // An object comes before what it stands on.
+        for object in objects.iter().filter(|object| object.base.is_some()) {
+            if kept.contains(&object.id) {
+                kept.extend(object.base);
+            }
+        }
+        Ok(kept)
     }
 
     /// Copies what a policy of copies has yet to copy, in the library of this site: an object after the other, some of
@@ -152,7 +196,7 @@ impl Site {
         let lens = self.stream_lens(&objects)?;
         let len_of = |object: &Object| lens.get(&object.id).copied().unwrap_or_default();
         watch.planned.fetch_add(lens.values().sum(), Ordering::Relaxed);
-        let (pool, mut in_use, mut rest) = (pool_of(job), 0, &objects[..]);
+        let (pool, mut in_use, mut rest) = (job.first_pool(), 0, &objects[..]);
         let how = (Drives::Waited, Shortfall::Fail);
         while !rest.is_empty() {
             report.left = in_use + rest.len();
@@ -270,8 +314,8 @@ fn that_go_together(objects: &[Object], len_of: impl Fn(&Object) -> u64) -> usiz
 /// Why a policy of copies cannot copy the backups of another one, whose name that is, if it writes them to the pool
 /// itself.
 pub(crate) fn check_pools(job: &JobConfig, copied: &str, other: &JobConfig) -> Result<(), String> {
-    let pool = pool_of(job);
-    match (1..=other.copies.unwrap_or(1)).any(|copy| name_of_copy(pool_of(other), copy) == pool) {
+    let pool = job.first_pool();
+    match other.own_pools().any(|own| own == pool) {
         true => Err(format!("{copied} writes its backups to pool {pool} itself: name another pool")),
         false => Ok(()),
     }

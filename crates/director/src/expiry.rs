@@ -16,20 +16,24 @@
 //! what can, and is kept where it would have had one. An interrupted object, which has none, goes once there is a later
 //! complete one of its source, which no run goes on with.
 
+mod copies;
 mod reduction;
+mod undo;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use capstan_catalog::{
-    Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline, Volume,
-    VolumeState, Wish,
+    Catalog, ClockReading, CopyEnd, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline,
+    Volume, VolumeState, Wish,
 };
 use capstan_format::{ObjectId, Volser, VolumeId};
 use jiff::tz::TimeZone;
 
+pub use self::copies::{CopyingPolicy, ForgottenCopy};
+use self::copies::{forgotten_copies, judge};
 pub(crate) use self::reduction::KEEP_RULES_FACT;
 pub use self::reduction::{KeepReduction, UnaskedExpiry};
-use crate::base::why_gone;
+pub use self::undo::Unexpired;
 use crate::clock::distance;
 use crate::config::JobConfig;
 use crate::error::until_words;
@@ -38,9 +42,6 @@ use crate::keep::{KeepRule, KeptBy};
 use crate::retention_lock::{keeps_until, locked_until};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
-
-/// Share of a medium up to which an unexpired volume counts as having room, in percent.
-const ROOM_PERCENT: u64 = 90;
 
 /// What is to be forgotten.
 #[derive(Debug, Clone)]
@@ -97,9 +98,15 @@ pub struct ExpirySnapshot {
     pub timeline: Timeline,
     /// Sources that are gone.
     pub gone: Vec<GoneSource>,
-    /// Volumes that become scratch when they hold nothing any more, with what they hold.
-    pub volumes: Vec<(Volser, Vec<ObjectId>)>,
-    /// Keep rules, by the policy whose objects they are for.
+    /// Until when each copy is kept by what its volumes say.
+    pub copies: Vec<CopyEnd>,
+    /// The policies of copies.
+    pub copying: Vec<CopyingPolicy>,
+    /// The pools that the others write to, by policy.
+    pub own_pools: HashMap<String, HashSet<String>>,
+    /// Volumes that become scratch when they hold nothing any more, with the copies that they hold something of.
+    pub volumes: Vec<(Volser, Vec<(ObjectId, u8)>)>,
+    /// Keep rules, by the policy whose objects, or copies, they are for.
     pub rules: HashMap<String, KeepRule>,
     /// The rules by which policies expired last that have others now; none for one that had no rule.
     pub earlier_rules: BTreeMap<String, Option<KeepRule>>,
@@ -144,6 +151,8 @@ pub enum ExpiryRefusal {
 pub struct ExpiryPlan {
     /// Objects to forget, each before what it stands on.
     pub forget: Vec<Object>,
+    /// Copies to forget of objects that stay; none where objects were named.
+    pub copies: Vec<ForgottenCopy>,
     /// Objects that were named, or whose retention has ended, and that are kept.
     pub kept: Vec<(Object, Kept)>,
     /// Objects that a keep rule keeps, and by which parts of it; none where objects were named.
@@ -174,6 +183,20 @@ impl ExpiryPlan {
     pub fn kept_as_bases(&self) -> impl Iterator<Item = &Object> {
         let bases = self.kept.iter().filter(|(_, why)| matches!(why, Kept::Base { .. })).map(|(object, _)| object);
         bases.filter(|object| !self.self_ending.contains(&object.policy))
+    }
+
+    /// What is forgotten, in a line.
+    pub fn in_a_line(&self) -> String {
+        let counted = |count: usize, one: &str, several: &str| match count {
+            1 => format!("1 {one}"),
+            count => format!("{count} {several}"),
+        };
+        let objects = counted(self.forget.len(), "object", "objects");
+        match self.copies.len() {
+            0 => format!("{objects} forgotten"),
+            copies if self.forget.is_empty() => format!("{} forgotten", counted(copies, "copy", "copies")),
+            copies => format!("{objects} and {} of others forgotten", counted(copies, "copy", "copies")),
+        }
     }
 
     /// The refusal as an error.
@@ -245,20 +268,23 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
     }
     let (mut forget, mut kept): (Vec<Object>, Vec<(Object, Kept)>) = (Vec::new(), Vec::new());
     let mut ruled = if request.named.is_empty() { ruled(known, rules) } else { HashMap::new() };
+    let judged = judge(known, rules, request, &ruled);
     let mut by_rule = Vec::new();
     let is_chosen = |object: &&Object| !request.named.is_empty() || request.policies.takes(&object.policy);
     // The latest first: an object is judged before what it stands on.
     for object in known.objects.iter().filter(is_chosen) {
         let is_due = match (&request.named[..], ruled.remove(&object.id)) {
-            ([], Some(Ruling::Goes)) => true,
+            (named @ [_, ..], _) => named.contains(&object.id),
+            ([], Some(Ruling::Goes)) => judged.are_over(object).unwrap_or(true),
             ([], Some(Ruling::Stays(parts))) => {
                 if !parts.is_empty() {
                     by_rule.push((object.clone(), parts));
                 }
                 false
             }
-            ([], None) => keeps_until(object, &known.timeline).is_some_and(|until_ns| until_ns <= clock.now_ns),
-            (named, _) => named.contains(&object.id),
+            ([], None) => judged.are_over(object).unwrap_or_else(|| {
+                keeps_until(object, &known.timeline).is_some_and(|until_ns| until_ns <= clock.now_ns)
+            }),
         };
         let dependents_left = dependents.get(&object.id).copied().unwrap_or_default();
         if !is_due {
@@ -278,8 +304,14 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
             forget.push(object.clone());
         }
     }
-    let goes = |object: &ObjectId| forget.iter().any(|going| going.id == *object);
-    let is_freed = |(_, objects): &&(Volser, Vec<ObjectId>)| objects.iter().all(goes);
+    let copies = match request.named[..] {
+        [] => forgotten_copies(known, &judged, request, &forget),
+        [_, ..] => Vec::new(),
+    };
+    let going: HashSet<ObjectId> = forget.iter().map(|object| object.id).collect();
+    let alone: HashSet<(ObjectId, u8)> = copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
+    let goes = |copy: &(ObjectId, u8)| going.contains(&copy.0) || alone.contains(copy);
+    let is_freed = |(_, copies): &&(Volser, Vec<(ObjectId, u8)>)| copies.iter().all(goes);
     let frees = known.volumes.iter().filter(is_freed).map(|(volser, _)| volser.clone()).collect();
     let refusal = if request.named.is_empty() && clock.doubt.is_some() && !request.trust_clock {
         Some(ExpiryRefusal::Clock)
@@ -289,7 +321,8 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
         None
     };
     let (self_ending, living) = (known.self_ending.clone(), known.objects.len());
-    ExpiryPlan { forget, kept, by_rule, self_ending, frees, reductions: Vec::new(), living, clock, refusal }
+    let reductions = Vec::new();
+    ExpiryPlan { forget, copies, kept, by_rule, self_ending, frees, reductions, living, clock, refusal }
 }
 
 /// What a keep rule says of an object.
@@ -358,17 +391,6 @@ fn floor(known: &ExpirySnapshot, request: &ExpiryRequest) -> HashSet<ObjectId> {
     sources.into_values().flat_map(|(whole, part)| if whole.is_empty() { part } else { whole }).collect()
 }
 
-/// What came of taking objects back.
-#[derive(Debug, Default)]
-pub struct Unexpired {
-    /// Objects that are there again.
-    pub objects: Vec<Object>,
-    /// Objects that could not be taken back, and why.
-    pub lost: Vec<(Object, String)>,
-    /// Volumes that are no longer scratch.
-    pub volumes: Vec<Volser>,
-}
-
 impl Site {
     /// What would be forgotten now.
     ///
@@ -387,8 +409,8 @@ impl Site {
         let mut volumes = Vec::new();
         for volume in catalog.volumes()? {
             if is_used(&volume) && volume.medium == MediumKind::Rewritable && is_closed(&volume) {
-                let objects = catalog.objects_on(&volume.volser)?.into_iter().map(|object| object.id).collect();
-                volumes.push((volume.volser, objects));
+                let copies = catalog.copies_on(&volume.volser)?;
+                volumes.push((volume.volser, copies));
             }
         }
         Ok(ExpirySnapshot {
@@ -396,6 +418,9 @@ impl Site {
             restorable,
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
+            copies: catalog.copy_ends(None)?,
+            copying: self.copying_policies(),
+            own_pools: self.own_pools(),
             volumes,
             rules: self.keep_rules(),
             earlier_rules: self.other_rules_before(&catalog)?,
@@ -409,6 +434,24 @@ impl Site {
     fn keep_rules(&self) -> HashMap<String, KeepRule> {
         let jobs = self.config.jobs.iter();
         jobs.filter_map(|(name, job)| Some((name.clone(), job.keep?))).collect()
+    }
+
+    /// What policies of copies say of how long copies are kept.
+    fn copying_policies(&self) -> Vec<CopyingPolicy> {
+        let copying = self.config.jobs.iter().filter(|(_, job)| job.is_of_copies());
+        let says = |(name, job): (&String, &JobConfig)| CopyingPolicy {
+            name: name.clone(),
+            pool: job.first_pool().to_owned(),
+            copies_of: job.copies_of.clone(),
+            migrate_after_ns: job.migrate_after_ns(),
+        };
+        copying.map(says).collect()
+    }
+
+    /// The pools that jobs and policies write their backups to.
+    fn own_pools(&self) -> HashMap<String, HashSet<String>> {
+        let jobs = self.config.jobs.iter().filter(|(_, job)| !job.is_of_copies());
+        jobs.map(|(name, job)| (name.clone(), job.own_pools().collect())).collect()
     }
 
     /// Jobs whose chains end by themselves.
@@ -438,13 +481,49 @@ impl Site {
     /// The plan is a refusal ([`ExpiryPlan::check`]), also if it has become one since it was shown;
     /// [`DirectorError::InUse`] if a job uses an object that was named. Otherwise the catalog cannot be written.
     pub fn expire(&self, shown: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
+        // Whoever keeps more for once has not agreed to what the rules take.
+        let agrees = request.named.is_empty() && request.keep_last <= ExpiryRequest::default().keep_last;
+        self.carry_out(shown, request, agrees)
+    }
+
+    /// What would be forgotten of backups because a policy of copies has copied them and migrates.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn plan_migration(&self, policy: &str) -> Result<ExpiryPlan, DirectorError> {
+        let mut plan = self.plan_expiry(&of_policy(policy))?;
+        plan.copies.retain(|copy| copy.migrated_by.is_some());
+        Ok(plan)
+    }
+
+    /// Carries such a plan out, as [`Site::expire`] does.
+    ///
+    /// # Errors
+    /// As [`Site::expire`].
+    pub fn migrate(&self, shown: &ExpiryPlan, policy: &str) -> Result<ExpiryPlan, DirectorError> {
+        // Whatever else the policy's rule takes is for those to say who are asked.
+        self.carry_out(shown, &of_policy(policy), false)
+    }
+
+    fn carry_out(
+        &self,
+        shown: &ExpiryPlan,
+        request: &ExpiryRequest,
+        agrees: bool,
+    ) -> Result<ExpiryPlan, DirectorError> {
         shown.check()?;
         let _presence = self.presence()?;
-        let (claims, claimed) = self.claim_to_forget(&shown.forget)?;
+        let of_copies = shown.copies.iter().map(|copy| &copy.object);
+        let used: Vec<Object> = shown.forget.iter().chain(of_copies).cloned().collect();
+        let (claims, claimed) = self.claim_to_forget(&used)?;
         let mut now = plan_expiry(&self.expiry_snapshot(shown.clock.now_ns)?, request);
         now.check()?;
         let named = &request.named;
         self.leave_what_is_used(&mut now.forget, &shown.forget, &claimed, named)?;
+        let was_shown = |copy: &ForgottenCopy| {
+            shown.copies.iter().any(|was| (was.object.id, was.copy) == (copy.object.id, copy.copy))
+        };
+        now.copies.retain(|copy| claimed.contains(&copy.object.id) && was_shown(copy));
         now.frees.retain(|volser| shown.frees.contains(volser));
         // What is in a drive is looked at by the next run.
         let mut volumes: Vec<Hold> = Vec::new();
@@ -469,8 +548,14 @@ impl Site {
             held.extend(catalog.copies(object.id)?.into_iter().flat_map(|copy| copy.volumes));
             catalog.expire(object.id, mark_ns)?;
         }
-        // Whoever keeps more for once has not agreed to what the rules take.
-        if named.is_empty() && request.keep_last <= ExpiryRequest::default().keep_last {
+        for copy in &now.copies {
+            let copies = catalog.copies(copy.object.id)?.into_iter().filter(|held| held.copy == copy.copy);
+            held.extend(copies.flat_map(|copy| copy.volumes));
+        }
+        let copies: Vec<_> = now.copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
+        let forgotten = catalog.forget_copies(&copies)?;
+        now.copies.retain(|copy| forgotten.contains(&(copy.object.id, copy.copy)));
+        if agrees {
             self.note_rules(&mut catalog, &request.policies)?;
         }
         let mut freed = Vec::new();
@@ -504,54 +589,11 @@ impl Site {
         now.frees = freed;
         Ok(now)
     }
+}
 
-    /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a
-    /// volume since cannot be taken back, nor what was promised to a pool that is gone, until there is one again.
-    ///
-    /// # Errors
-    /// [`DirectorError::InUse`] if a job has one of the objects. Otherwise the catalog cannot be read or written. What
-    /// cannot be taken back is in the report.
-    pub fn unexpire(&self, objects: &[ObjectId]) -> Result<Unexpired, DirectorError> {
-        let _presence = self.presence()?;
-        let wanted = if objects.is_empty() { locked(&self.catalog).last_expired()? } else { objects.to_vec() };
-        let _claim = self.claim_to_take_back(&wanted)?;
-        let mut catalog = locked(&self.catalog);
-        let mut done = Unexpired::default();
-        let mut judged: HashMap<ObjectId, Option<String>> = HashMap::new();
-        for object in wanted {
-            let mut chain = Vec::new();
-            let mut at = Some(object);
-            while let Some(record) = at.map(|id| catalog.object(id)).transpose()?.flatten() {
-                // What lives is whole or not by its own account; a chain that leads back to itself was made up.
-                if record.status != ObjectStatus::Expired || chain.iter().any(|known: &Object| known.id == record.id) {
-                    break;
-                }
-                at = record.base;
-                chain.push(record);
-            }
-            // From the base on: what stands on something that is lost is lost with it.
-            let mut below: Option<String> = None;
-            for record in chain.into_iter().rev() {
-                let reason = match judged.get(&record.id) {
-                    Some(known) => known.clone(),
-                    None => {
-                        below.clone().map_or_else(|| why_not_back(&catalog, record.id), |reason| Ok(Some(reason)))?
-                    }
-                };
-                if judged.insert(record.id, reason.clone()).is_none() {
-                    match &reason {
-                        None => done.objects.push(record),
-                        Some(reason) => done.lost.push((record, reason.clone())),
-                    }
-                }
-                below = reason;
-            }
-        }
-        let ids: Vec<_> = done.objects.iter().map(|object| object.id).collect();
-        done.volumes = back_from_scratch(&mut catalog, &ids)?;
-        catalog.unexpire(&ids)?;
-        Ok(done)
-    }
+/// What a policy of copies has forgotten; it has no objects of its own.
+fn of_policy(policy: &str) -> ExpiryRequest {
+    ExpiryRequest { policies: PolicyChoice::Only(vec![policy.to_owned()]), ..ExpiryRequest::default() }
 }
 
 /// Why a volume that holds nothing that is kept is not freed, and what to do.
@@ -565,64 +607,6 @@ fn why_not_freed(volser: &Volser) -> String {
 /// Whether a volume holds sessions of a pool.
 fn is_used(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0
-}
-
-/// Why an object cannot be taken back, what it stands on aside.
-fn why_not_back(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
-    if let Some(reason) = why_gone(catalog, object)? {
-        return Ok(Some(reason));
-    }
-    let wanted = catalog.wanted_copies(object)?;
-    for copy in catalog.copies(object)? {
-        let Some(promised) = wanted.iter().find(|wanted| wanted.copy == copy.copy) else { continue };
-        let pool = &promised.pool;
-        if catalog.pool(pool)?.is_some() {
-            continue;
-        }
-        for volser in &copy.volumes {
-            // It would stay scratch.
-            if catalog.volume(volser)?.is_some_and(|known| known.pool.is_none()) {
-                return Ok(Some(format!(
-                    "its pool {pool} was removed. Make it again as it was (`capstan pools add {pool}`), and then undo \
-                     the expiry once more"
-                )));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Gives volumes of no pool that hold these objects back to the pools that their copies were promised to. One that was
-/// set aside while it was scratch stays set aside. Gives those that were scratch.
-fn back_from_scratch(catalog: &mut Catalog, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
-    let mut pools: Vec<(Volser, String)> = Vec::new();
-    for object in objects {
-        let wanted = catalog.wanted_copies(*object)?;
-        for copy in catalog.copies(*object)? {
-            let Some(pool) = wanted.iter().find(|wanted| wanted.copy == copy.copy) else { continue };
-            pools.extend(copy.volumes.into_iter().map(|volser| (volser, pool.pool.clone())));
-        }
-    }
-    let mut back = Vec::new();
-    for (volser, pool) in pools {
-        let Some(known) = catalog.volume(&volser)?.filter(|known| known.pool.is_none()) else { continue };
-        if catalog.pool(&pool)?.is_none() {
-            continue;
-        }
-        let is_scratch = known.state == VolumeState::Scratch;
-        catalog.update_volume(&volser, |volume| {
-            if is_scratch {
-                // Whether it was full is not known any more; where little room is left, none of it is used.
-                let limit = volume.capacity.map_or(u64::MAX, |capacity| capacity / 100 * ROOM_PERCENT);
-                volume.state = if volume.written < limit { VolumeState::Filling } else { VolumeState::Full };
-            }
-            volume.pool = Some(pool);
-        })?;
-        if is_scratch {
-            back.push(volser);
-        }
-    }
-    Ok(back)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use capstan_catalog::Object;
 use capstan_format::ObjectId;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -133,6 +134,27 @@ impl fmt::Display for KeepRule {
         let parts = self.parts().into_iter().filter(|(_, count)| *count > 0);
         let parts: Vec<_> = parts.map(|(part, count)| format!("{} {count}", part.name())).collect();
         f.write_str(&parts.join(", "))
+    }
+}
+
+/// Backups of sources, each with the time it was begun. A keep rule judges those of one policy, source and client by
+/// themselves.
+#[derive(Default)]
+pub(crate) struct BackupsOfSources<'a>(HashMap<SourceOfPolicy<'a>, Vec<(ObjectId, i64)>>);
+
+/// A policy, a source, and the client that it is on.
+type SourceOfPolicy<'a> = (&'a str, &'a [u8], &'a str);
+
+impl<'a> BackupsOfSources<'a> {
+    /// Adds one; the latest is added first.
+    pub(crate) fn add(&mut self, object: &'a Object, begun_ns: i64) {
+        let source = (&*object.policy, &object.source[..], &*object.client);
+        self.0.entry(source).or_default().push((object.id, begun_ns));
+    }
+
+    /// What a rule keeps of them.
+    pub(crate) fn kept(&self, rule: &KeepRule, zone: &TimeZone) -> impl Iterator<Item = ObjectId> {
+        self.0.values().flat_map(|backups| rule.kept(backups, zone).into_keys())
     }
 }
 

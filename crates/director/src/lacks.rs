@@ -4,7 +4,6 @@ use capstan_catalog::Object;
 
 use crate::DirectorError;
 use crate::config::JobConfig;
-use crate::pools::DEFAULT_POOL;
 use crate::site::Site;
 
 /// Which copies that lack something are mended.
@@ -36,7 +35,7 @@ pub(crate) struct CopiesOfPolicies(Vec<JobConfig>);
 impl CopiesOfPolicies {
     /// Whether one of them makes a copy of an object in a pool.
     pub(crate) fn make(&self, object: &Object, pool: &str) -> bool {
-        self.0.iter().any(|job| pool_of(job) == pool && job.copies_of.contains(&object.policy))
+        self.0.iter().any(|job| job.copies_to(pool, &object.policy))
     }
 }
 
@@ -47,9 +46,4 @@ impl Site {
         let own = policies.iter().filter(|policy| policy.config.is_of_copies());
         Ok(CopiesOfPolicies(own.map(|policy| policy.config.clone()).collect()))
     }
-}
-
-/// The pool of a policy's first copy.
-pub(crate) fn pool_of(job: &JobConfig) -> &str {
-    job.pool.as_deref().unwrap_or(DEFAULT_POOL)
 }

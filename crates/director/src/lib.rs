@@ -20,6 +20,7 @@ mod clock;
 mod config;
 mod copy;
 mod copy_policy;
+mod copy_terms;
 mod damage;
 mod drive_classes;
 mod drive_faults;
@@ -96,6 +97,7 @@ pub use config::{
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
+pub use copy_terms::{CopyKept, KeptUntil};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use earlier_attempts::EarlierObject;
@@ -103,8 +105,8 @@ pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, DrivesOwner, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{
-    ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, KeepReduction, Kept, PolicyChoice, UnaskedExpiry,
-    Unexpired, kept_reason, plan_expiry,
+    CopyingPolicy, ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, ForgottenCopy, KeepReduction, Kept,
+    PolicyChoice, UnaskedExpiry, Unexpired, kept_reason, plan_expiry,
 };
 pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};
 pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};

@@ -21,7 +21,6 @@ use crate::chains::{EntriesOf, check_taken, entries_where_they_end};
 use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::hold::Hold;
-use crate::jobs::record_of;
 use crate::lacks::Lacks;
 use crate::lifetime::Lifetime;
 use crate::mounter::{Drives, Mounter, ReadMounter};
@@ -392,7 +391,8 @@ impl Site {
         let (object, copy) = (&lack.object, lack.wanted.copy);
         let (ranges, mut entries) = self.to_copy(object, ranges)?;
         let known = stream_lengths(&locked(&self.catalog), object.id)?;
-        session.intake().begin_object_again(record_of(object), known)?;
+        let record = self.record_of_copy(object, &lack.wanted.pool)?;
+        session.intake().begin_object_again(record, known)?;
         for missing in &ranges {
             let own = entries.get_mut(&missing.connection);
             let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
@@ -413,14 +413,15 @@ impl Site {
     ) -> Result<Session, DirectorError> {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
-        let lifetimes = objects.iter().map(|object| Lifetime::of_object(object, &self.config));
+        let lifetime = |object: &&Object| self.lifetime_of_copy(object, &pool.name);
+        let lifetimes = objects.iter().map(lifetime).collect::<Result<Vec<_>, _>>()?;
         let chunk_len = objects.first().map_or(self.config.chunk_len(), |object| object.chunk_len as usize);
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             failed_in: Mutex::default(),
-            lifetime: lifetimes.max().unwrap_or(Lifetime::ENDLESS),
+            lifetime: lifetimes.into_iter().max().unwrap_or(Lifetime::ENDLESS),
             pool,
             copy,
             shortfall,

@@ -14,25 +14,35 @@ use crate::DirectorError;
 
 /// When the retention of an object ends; `None` for never, and while nobody knows when it was begun.
 pub(crate) fn keeps_until(object: &Object, timeline: &Timeline) -> Option<i64> {
+    ends_at(object, object.expires_ns, timeline)
+}
+
+/// The same where the record of a copy says when: a copy may have a retention of its own.
+pub(crate) fn ends_at(object: &Object, expires_ns: i64, timeline: &Timeline) -> Option<i64> {
     let begun = timeline.begun(object.id)?;
-    if object.expires_ns == 0 || !begun.is_bounded {
+    if expires_ns == 0 || !begun.is_bounded {
         return None;
     }
     Some(match begun.doubt {
-        None => object.expires_ns,
-        Some(_) => begun.by_ns.saturating_add(object.expires_ns.saturating_sub(object.started_ns)),
+        None => expires_ns,
+        Some(_) => begun.by_ns.saturating_add(expires_ns.saturating_sub(object.started_ns)),
     })
 }
 
 /// Until when an object's own retention is locked; the greatest time where nobody knows yet when it was begun. `None`
 /// where it is not.
 pub(crate) fn locked_until(object: &Object, timeline: &Timeline) -> Option<i64> {
+    is_locked_until(object, object.expires_ns, timeline)
+}
+
+/// The same for a copy whose record says when it ends.
+pub(crate) fn is_locked_until(object: &Object, expires_ns: i64, timeline: &Timeline) -> Option<i64> {
     // A lock without an end is none that anybody can have asked for.
-    if !object.is_locked || object.expires_ns == 0 || object.status == ObjectStatus::Expired {
+    if !object.is_locked || expires_ns == 0 || object.status == ObjectStatus::Expired {
         return None;
     }
     let clock = timeline.reading();
-    let until_ns = keeps_until(object, timeline).unwrap_or(i64::MAX);
+    let until_ns = ends_at(object, expires_ns, timeline).unwrap_or(i64::MAX);
     (clock.doubt.is_some() || until_ns > clock.now_ns).then_some(until_ns)
 }
 

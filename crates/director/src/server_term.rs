@@ -14,7 +14,6 @@ use crate::config::{JobConfig, StorageUnit};
 use crate::drive_classes::{classes_fact, classes_of};
 use crate::drive_waits::waited_since_ns;
 use crate::hold::{Hold, holder};
-use crate::lacks::pool_of;
 use crate::libraries::LibraryAt;
 use crate::presence::Presence;
 use crate::process;
@@ -226,7 +225,7 @@ impl Site {
     pub fn unit_of(&self, job: &JobConfig) -> Result<StorageUnit, DirectorError> {
         match &job.unit {
             None if job.is_of_copies() => {
-                let library = self.libraries.of_pool(&self.catalog, pool_of(job), &self.library)?;
+                let library = self.libraries.of_pool(&self.catalog, job.first_pool(), &self.library)?;
                 self.unit(Some(&library.name))
             }
             unit => self.unit(unit.as_deref()),

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 
 use crate::DirectorError;
 use crate::config::{Config, JobConfig};
+use crate::copy_terms::copying;
 use crate::keep::DAY_NS;
 use crate::lifetime::{Lifetime, LifetimeSpan};
 use crate::pools::DEFAULT_POOL;
 use crate::request::Retention;
+use crate::site::Site;
 
 impl Lifetime {
     /// What is made with this retention, for a policy whose rule gives this lifetime, into this pool.
@@ -37,12 +39,26 @@ impl Lifetime {
         pool.map_or(Self::ENDLESS, |pool| Self::of(Retention::of_job(job), Self::by_rule(job), pool))
     }
 
-    pub(crate) fn of_object(object: &Object, config: &Config) -> Self {
-        let own = match object.expires_ns {
-            0 => Self::ENDLESS,
-            expires_ns => Self::of_ns(expires_ns.saturating_sub(object.started_ns)),
-        };
-        config.jobs.get(&object.policy).and_then(Self::by_rule).unwrap_or(own)
+    /// By the rule that decides on what of a policy is in a pool, if one does.
+    fn by_rule_in(config: &Config, policy: &str, pool: Option<&str>) -> Option<Self> {
+        let of_copies = pool.and_then(|pool| copying(&config.jobs, policy, pool));
+        match of_copies {
+            Some(job) if job.keep.is_some() || job.retention.is_some() => Self::by_rule(job),
+            _ => config.jobs.get(policy).and_then(Self::by_rule),
+        }
+    }
+}
+
+impl Site {
+    /// How long a copy of an object in a pool is kept.
+    pub(crate) fn lifetime_of_copy(&self, object: &Object, pool: &str) -> Result<Lifetime, DirectorError> {
+        if let Some(by_rule) = Lifetime::by_rule_in(&self.config, &object.policy, Some(pool)) {
+            return Ok(by_rule);
+        }
+        Ok(match self.end_of_copy(object, pool)? {
+            0 => Lifetime::ENDLESS,
+            expires_ns => Lifetime::of_ns(expires_ns.saturating_sub(object.started_ns)),
+        })
     }
 }
 
@@ -61,7 +77,7 @@ pub(crate) fn lifetimes_of_volumes(
 ) -> Result<HashMap<Volser, LifetimeSpan>, DirectorError> {
     let mut lifetimes: HashMap<Volser, LifetimeSpan> = HashMap::new();
     for kept in catalog.kept_on_volumes()? {
-        let by_rule = config.jobs.get(&kept.policy).and_then(Lifetime::by_rule);
+        let by_rule = Lifetime::by_rule_in(config, &kept.policy, kept.pool.as_deref());
         let by_retention =
             || LifetimeSpan { shortest: Lifetime::of_ns(kept.shortest_ns), longest: Lifetime::of_ns(kept.longest_ns) };
         let own = by_rule.map_or_else(by_retention, LifetimeSpan::of);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_catalog::JobOutcome;
-use capstan_director::{Event, ExpiryPlan, ExpiryRequest, KeepReduction, Site, Tally, UnaskedExpiry};
+use capstan_director::{DirectorError, Event, ExpiryPlan, KeepReduction, Site, Tally, UnaskedExpiry};
 
 use crate::cell::error::in_words;
 use crate::cell::users::{ShellAct, noted_of_itself};
@@ -15,49 +15,72 @@ use crate::serve::Expired;
 /// # Errors
 /// Why nothing expires, in words: the clock is in doubt, or the catalog or the audit log cannot be written.
 pub fn expire(site: &Site) -> Result<Option<Expired>, String> {
-    let notices: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (site, notices) = beside(site)?;
+    let UnaskedExpiry { plan, request, held } = site.plan_unasked_expiry().map_err(|error| in_words(&error))?;
+    plan.check().map_err(|error| in_words(&error))?;
+    if plan.takes_most() {
+        return Ok(None);
+    }
+    if plan.forget.is_empty() && plan.copies.is_empty() {
+        return site.nothing_expired(&request).map(|()| None).map_err(|error| in_words(&error));
+    }
+    let held: Vec<_> = held.iter().map(KeepReduction::held_text).collect();
+    carry_out(&site, (&plan, ""), (&notices, held), || site.expire(&plan, &request)).map(Some)
+}
+
+/// Forgets the copies of backups whose place those of a policy of copies have taken.
+///
+/// # Errors
+/// Why none is forgotten, in words, as for [`expire`].
+pub fn migrate(site: &Site, policy: &str) -> Result<Option<Expired>, String> {
+    let (site, notices) = beside(site)?;
+    let plan = site.plan_migration(policy).map_err(|error| in_words(&error))?;
+    if plan.copies.is_empty() {
+        return Ok(None);
+    }
+    plan.check().map_err(|error| in_words(&error))?;
+    carry_out(&site, (&plan, policy), (&notices, Vec::new()), || site.migrate(&plan, policy)).map(Some)
+}
+
+type Notices = Arc<Mutex<Vec<String>>>;
+
+/// A site that gathers what is said. A server runs for long: its site knows the jobs and policies of when it was
+/// opened. And nobody waits for the catalog meanwhile.
+fn beside(site: &Site) -> Result<(Site, Notices), String> {
+    let notices = Notices::default();
     let told = Arc::clone(&notices);
     let events = Arc::new(move |event| {
         if let Event::Notice { message } = event {
             told.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         }
     });
-    // A server runs for long: its site knows the jobs and policies of when it was opened. And nobody waits for the
-    // catalog meanwhile.
     let site = site.with_own_catalog().and_then(|site| site.beside(events)).map_err(|error| in_words(&error))?;
-    let UnaskedExpiry { plan, request, held } = site.plan_unasked_expiry().map_err(|error| in_words(&error))?;
-    plan.check().map_err(|error| in_words(&error))?;
-    if plan.takes_most() {
-        return Ok(None);
-    }
-    if plan.forget.is_empty() {
-        return site.nothing_expired(&request).map(|()| None).map_err(|error| in_words(&error));
-    }
-    let journal = site.must_begin_run("expire", "").map_err(|error| in_words(&error))?;
-    let forgotten = forget(&site, &plan, &request);
+    Ok((site, notices))
+}
+
+/// Carries a plan out, with an entry in the history and in the audit log.
+fn carry_out(
+    site: &Site,
+    (plan, subject): (&ExpiryPlan, &str),
+    (notices, held): (&Notices, Vec<String>),
+    forgets: impl FnOnce() -> Result<ExpiryPlan, DirectorError>,
+) -> Result<Expired, String> {
+    let journal = site.must_begin_run("expire", subject).map_err(|error| in_words(&error))?;
+    let objects = plan.forget.iter().map(|object| object.id.to_string());
+    let copies = plan.copies.iter().map(|copy| format!("{} copy {}", copy.object.id, copy.copy));
+    let names: Vec<_> = objects.chain(copies).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let forgets = || forgets().map_err(|error| in_words(&error));
+    let forgotten = noted_of_itself(site, (ShellAct::Expire, &names), |error| in_words(&error), forgets);
     let (outcome, code, message) = match &forgotten {
-        Ok(done) => (JobOutcome::Succeeded, 0, in_a_line(done)),
+        Ok(done) => (JobOutcome::Succeeded, 0, done.in_a_line()),
         Err(error) => (JobOutcome::Failed, 1, error.clone()),
     };
     let mut notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
-    notices.extend(held.iter().map(KeepReduction::held_text));
+    notices.extend(held);
     notices.iter().for_each(|notice| journal.said(notice));
     journal.end(outcome, code, Tally::default(), &message);
     let done = forgotten?;
     let volumes = done.frees.iter().map(ToString::to_string).collect();
-    Ok(Some(Expired { objects: done.forget.len(), volumes, notices }))
-}
-
-fn forget(site: &Site, plan: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, String> {
-    let objects: Vec<_> = plan.forget.iter().map(|object| object.id.to_string()).collect();
-    let names: Vec<_> = objects.iter().map(String::as_str).collect();
-    let forgets = || site.expire(plan, request).map_err(|error| in_words(&error));
-    noted_of_itself(site, (ShellAct::Expire, &names), |error| in_words(&error), forgets)
-}
-
-fn in_a_line(done: &ExpiryPlan) -> String {
-    match done.forget.len() {
-        1 => "1 object forgotten".to_owned(),
-        count => format!("{count} objects forgotten"),
-    }
+    Ok(Expired { objects: done.forget.len(), copies: done.copies.len(), volumes, notices })
 }

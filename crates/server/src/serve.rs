@@ -106,6 +106,8 @@ pub enum Notice {
 pub struct Expired {
     /// How many objects.
     pub objects: usize,
+    /// How many copies of objects that stay.
+    pub copies: usize,
     /// Volumes that are scratch by it.
     pub volumes: Vec<String>,
     /// What a person should know of it.

@@ -25,8 +25,8 @@ use crate::secrets::{now_ns, state_dir};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Mover;
-/// After how long a client that has ended is started again.
-const CLIENT_AGAIN: Duration = Duration::from_secs(300);
+/// After how long a client that has ended is started again: as its service is where it runs alone.
+const CLIENT_AGAIN: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop meanwhile.
 const LOOKS: Duration = Duration::from_millis(200);
 
@@ -124,14 +124,14 @@ fn check_client(client: &MemberState, mover: &Identity) -> Result<(), Failure> {
     ClientWork::new(client).map(drop).map_err(of_member)
 }
 
-/// Serves as the client, too. One that ends by itself is started again after a while, as a service would be.
+/// Serves as the client, too. One that ends by itself is started again after a while.
 fn serve_client(cli: &Globals, client: &MemberState, mover: &ServedMover, stop: &AtomicBool) {
     // Work that was stopped once does no more.
     let serve = || serve_orders(cli, client, &ClientWork::new(client)?.beside(mover), stop);
     while let Err(error) = serve() {
         let again = match &error {
             ClientError::Revoked { .. } => "; it joins again with --replace, and needs a restart of the mover then",
-            _ => "; it is started again in some minutes",
+            _ => "; it is started again in half a minute",
         };
         show(cli, KIND, MemberEvent::Trouble { reason: format!("the client here has ended: {error}{again}") });
         if matches!(error, ClientError::Revoked { .. }) {

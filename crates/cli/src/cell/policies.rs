@@ -132,7 +132,8 @@ fn backs_up(row: &BackupPolicyRow) -> String {
         (0, later) => format!(" ({later} later)"),
         (owed, later) => format!(" ({owed} to copy, {later} later)"),
     };
-    format!("copies of {} to pool {}{owed}", copies.policies.join(", "), copies.pool)
+    let does = if copies.migrate_after.is_some() { "migrates" } else { "copies of" };
+    format!("{does} {} to pool {}{owed}", copies.policies.join(", "), copies.pool)
 }
 
 fn tell(cli: &Globals, changed: &PoliciesChanged, dry_run: bool) -> Result<(), Failure> {

@@ -29,6 +29,7 @@ use crate::list::{findings, metrics_of, status_of};
 use crate::progress::{Display, Standing, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
+use crate::wording::forgotten_text;
 use crate::work::{Served, copy_served, run_served};
 
 /// Why nothing can be asked of clients.
@@ -241,9 +242,9 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
         ServerEvent::RunEnded { run, policy, outcome, message } => {
             tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
         }
-        ServerEvent::Expired { objects, volumes, notices } => {
-            let (objects, volumes) = (units::counted(objects as u64, "object"), scratch_again(&volumes));
-            tell(&format!("retention has ended: {objects} forgotten{volumes}"));
+        ServerEvent::Expired { objects, copies, volumes, notices } => {
+            let (what, volumes) = (forgotten_text(objects, copies), scratch_again(&volumes));
+            tell(&format!("retention has ended: {what} forgotten{volumes}"));
             notices.iter().for_each(|notice| tell(notice));
         }
         ServerEvent::Stopped => tell("the server has stopped"),
@@ -444,8 +445,8 @@ impl Worker for InProcess<'_> {
             Notice::Retried { run, policy, message, not_before_ns } => {
                 ServerEvent::RunRetried { run, policy, message, not_before_ns }
             }
-            Notice::Expired(Expired { objects, volumes, notices }) => {
-                ServerEvent::Expired { objects, volumes, notices }
+            Notice::Expired(Expired { objects, copies, volumes, notices }) => {
+                ServerEvent::Expired { objects, copies, volumes, notices }
             }
             Notice::Trouble { reason } => ServerEvent::Trouble { reason },
         });

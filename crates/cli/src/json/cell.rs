@@ -61,6 +61,8 @@ pub(crate) enum ServerEvent {
     Expired {
         /// How many objects.
         objects: usize,
+        /// How many copies of objects that stay.
+        copies: usize,
         /// Volumes that are scratch by it.
         volumes: Vec<String>,
         /// What a person should know of it.

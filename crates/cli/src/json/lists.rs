@@ -52,7 +52,7 @@ pub(crate) struct ObjectRow {
     pub(crate) started_ns: i64,
     /// When it was complete; 0 before.
     pub(crate) ended_ns: i64,
-    /// When it may be forgotten; 0 for never.
+    /// When it may be forgotten, with the last of its copies; 0 for never, and where a keep rule decides on one.
     pub(crate) expires_ns: i64,
     /// Whether nobody can have it forgotten before.
     pub(crate) locked: bool,
@@ -215,10 +215,28 @@ pub(crate) struct ShownObject {
     pub(crate) chain: Vec<String>,
     /// What the backup was told to leave out, as options of `backup` and their patterns; null where nobody noted it.
     pub(crate) left_out: Option<Vec<String>>,
+    /// How long its copies are kept.
+    pub(crate) copies_kept: Vec<CopyKeptRow>,
     /// Copies that policies have yet to make of it.
     pub(crate) copies_owed: Vec<OwedCopyRow>,
     /// Where its streams stand.
     pub(crate) extents: Vec<ExtentRow>,
+}
+
+/// How long a copy of an object is kept.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct CopyKeptRow {
+    /// Its number, from 1.
+    pub(crate) copy: u8,
+    /// Until when, nanoseconds since 1970; null for ever, and where a keep rule decides.
+    pub(crate) until_ns: Option<i64>,
+    /// The policy whose keep rule decides.
+    pub(crate) by_rule_of: Option<String>,
+    /// The policy of copies that takes its place sooner, once its own copy is whole.
+    pub(crate) migrated_by: Option<String>,
+    /// From when on it does, nanoseconds since 1970.
+    pub(crate) migrates_from_ns: Option<i64>,
 }
 
 /// A copy that a policy has yet to make of an object.

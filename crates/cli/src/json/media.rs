@@ -165,6 +165,8 @@ impl OverwrittenLine {
 pub(crate) struct ExpiredLine {
     /// Objects that are forgotten.
     objects: Vec<String>,
+    /// Copies that are forgotten of objects that stay.
+    copies: Vec<ForgottenCopyRow>,
     /// Objects that are kept although their time is over or they were named, and why.
     kept: Vec<ObjectReason>,
     /// Objects that a job's rule keeps.
@@ -173,6 +175,22 @@ pub(crate) struct ExpiredLine {
     freed: Vec<String>,
     /// Whether nothing was done.
     dry_run: bool,
+}
+
+/// A copy that is forgotten of an object that stays.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ForgottenCopyRow {
+    /// The object.
+    object: String,
+    /// The copy's number, from 1.
+    copy: u8,
+    /// The pool that it is in.
+    pool: String,
+    /// The policy of copies that has taken its place; null where its time is over.
+    migrated_by: Option<String>,
+    /// The pool of a copy that is whole, and stays.
+    stays_in: String,
 }
 
 /// An object that a job's rule keeps.
@@ -193,6 +211,13 @@ impl ExpiredLine {
             .kept
             .iter()
             .map(|(object, why)| ObjectReason { object: id(object.id), reason: kept_reason(*why, &object.source) });
+        let copies = plan.copies.iter().map(|copy| ForgottenCopyRow {
+            object: id(copy.object.id),
+            copy: copy.copy,
+            pool: copy.pool.clone(),
+            migrated_by: copy.migrated_by.clone(),
+            stays_in: copy.stays_in.clone(),
+        });
         let by_rule = plan.by_rule.iter().map(|(object, parts)| KeptByRule {
             object: id(object.id),
             policy: object.policy.clone(),
@@ -200,6 +225,7 @@ impl ExpiredLine {
         });
         Self {
             objects: plan.forget.iter().map(|object| id(object.id)).collect(),
+            copies: copies.collect(),
             kept: kept.collect(),
             kept_by_rule: by_rule.collect(),
             freed: plan.frees.iter().map(ToString::to_string).collect(),

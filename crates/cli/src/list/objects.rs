@@ -167,7 +167,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         base: object.base.map(|base| base.to_string()),
         started_ns: object.started_ns,
         ended_ns: object.ended_ns,
-        expires_ns: object.expires_ns,
+        expires_ns: if object.expires_ns == i64::MAX { 0 } else { object.expires_ns },
         locked: object.is_locked,
         clock_doubt: begun.and_then(|begun| doubt_name(begun.doubt)),
         begun_from_ns: begun.map(|begun| begun.from_ns),

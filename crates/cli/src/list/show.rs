@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Extent, Object, Verification, Volume, VolumeState};
-use capstan_director::{OwedCopy, Site, generation_of, reserved_at_the_end};
+use capstan_director::{CopyKept, KeptUntil, OwedCopy, Site, generation_of, reserved_at_the_end};
 use capstan_format::{ObjectId, Volser};
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
@@ -13,7 +13,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::failure::director;
 use crate::globals::Globals;
-use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, OwedCopyRow, ShownObject, ShownVolume};
+use crate::json::{CopyKeptRow, CopyRow, DamageRow, ExtentRow, ObjectRow, OwedCopyRow, ShownObject, ShownVolume};
 use crate::output::print_json;
 use crate::place::{find_volume, object_or_volume};
 use crate::secrets::site;
@@ -56,13 +56,16 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
     let extents = site.catalog().extents(object.id, None).map_err(director)?;
     let left_out = site.left_out(object.id)?;
     let owed = site.copies_owed_of(object)?;
+    let kept = site.copies_kept(object)?;
     if cli.json {
         let extents = extents.iter().map(extent_row).collect();
         let chain = chain.iter().map(ToString::to_string).collect();
         let left_out = left_out.map(|rules| rules.into_iter().collect());
         let copies_owed =
             owed.into_iter().map(|OwedCopy { policy, pool, from_ns }| OwedCopyRow { policy, pool, from_ns });
-        return print_json(&ShownObject { object: row, chain, left_out, copies_owed: copies_owed.collect(), extents });
+        let copies_owed = copies_owed.collect();
+        let copies_kept = kept.into_iter().map(kept_row).collect();
+        return print_json(&ShownObject { object: row, chain, left_out, copies_kept, copies_owed, extents });
     }
     let mut sheet = Sheet { out: stdout().lock() };
     object_lines(&mut sheet, known, object, &row, chain.len())?;
@@ -77,7 +80,7 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
     if chain.len() > 1 {
         sheet.table("chain: the object and its bases", &chain_table(site, known, &chain)?)?;
     }
-    sheet.table("copies", &copies_table(&row, &extents))?;
+    sheet.table("copies", &copies_table(&row, &extents, &kept))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,6 +88,30 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
 fn owed_text(owed: &OwedCopy, now_ns: i64) -> String {
     let from = if owed.from_ns > now_ns { format!(", from {} on", units::time(owed.from_ns)) } else { String::new() };
     format!("to pool {}, by the next run of policy {}{from}", owed.pool, owed.policy)
+}
+
+fn kept_row(kept: CopyKept) -> CopyKeptRow {
+    let CopyKept { copy, until, migrates } = kept;
+    let (until_ns, by_rule_of) = match until {
+        KeptUntil::ForEver => (None, None),
+        KeptUntil::At(at_ns) => (Some(at_ns), None),
+        KeptUntil::Rule { policy, .. } => (None, Some(policy)),
+    };
+    let (migrated_by, migrates_from_ns) = migrates.unzip();
+    CopyKeptRow { copy, until_ns, by_rule_of, migrated_by, migrates_from_ns }
+}
+
+/// How long a copy is kept: `until 2026-12-24`, `for ever`, `by the rule of home, or until vault has it`.
+fn kept_text(kept: &CopyKept) -> String {
+    let until = match &kept.until {
+        KeptUntil::ForEver => "for ever".to_owned(),
+        KeptUntil::At(at_ns) => format!("until {}", units::day(*at_ns)),
+        KeptUntil::Rule { policy, .. } => format!("by the rule of {policy}"),
+    };
+    match &kept.migrates {
+        None => until,
+        Some((policy, from_ns)) => format!("{until}, or from {} on once {policy} has it", units::day(*from_ns)),
+    }
 }
 
 fn extent_row(extent: &Extent) -> ExtentRow {
@@ -122,6 +149,7 @@ fn object_lines(
     let lock = if object.is_locked { ", and locked" } else { "" };
     let kept = match object.expires_ns {
         0 => "for ever".to_owned(),
+        i64::MAX => "as long as one of its copies".to_owned(),
         expires_ns => format!("{}{lock}", units::time(expires_ns)),
     };
     sheet.line("kept until", &kept)
@@ -145,17 +173,19 @@ fn chain_table(site: &Site, known: &Known, chain: &[ObjectId]) -> Result<Table, 
 }
 
 /// The copies of an object, each with its volumes in the order in which they were written.
-fn copies_table(row: &ObjectRow, extents: &[Extent]) -> Table {
+fn copies_table(row: &ObjectRow, extents: &[Extent], kept: &[CopyKept]) -> Table {
     let mut on: BTreeMap<(u8, &str), (u64, u64, u64)> = BTreeMap::new();
     for extent in extents {
         let (count, blocks, bytes) = on.entry((extent.copy, extent.volser.as_str())).or_default();
         (*count, *blocks) = (*count + 1, *blocks + u64::from(extent.record.blocks));
         *bytes = bytes.saturating_add(extent.record.stored_len);
     }
-    let mut table = Table::new(&[">copy", "pool", "state", "verified", "volume", ">extents", ">blocks", ">on tape"]);
+    let columns = [">copy", "pool", "state", "kept", "verified", "volume", ">extents", ">blocks", ">on tape"];
+    let mut table = Table::new(&columns);
     for copy in &row.copies {
         let pool = copy.pool.clone().unwrap_or_default();
-        let head = [copy.copy.to_string(), pool, copy_state(copy).to_owned(), verified_text(copy)];
+        let kept = kept.iter().find(|kept| kept.copy == copy.copy).map(kept_text).unwrap_or_default();
+        let head = [copy.copy.to_string(), pool, copy_state(copy).to_owned(), kept, verified_text(copy)];
         if copy.volumes.is_empty() {
             table.row(head.iter().cloned().chain(vec![String::new(); 4]).collect());
         }

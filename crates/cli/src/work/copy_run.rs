@@ -1,8 +1,9 @@
 //! Runs of policies that copy what others have backed up.
 
 use capstan_catalog::QueuedRun;
-use capstan_director::{CopyRunReport, DirectorError, JobConfig, Tally, subject_of_job};
+use capstan_director::{CopyRunReport, DirectorError, JobConfig, Site, Tally, subject_of_job};
 use capstan_mover::RestoreWatch;
+use capstan_server::{Expired, migrate};
 
 use super::job::{Served, policy_of};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
@@ -42,9 +43,35 @@ pub(crate) fn copy_served(
         record.message = in_a_line(&report, &job);
         message.clone_from(&record.message);
         copied?;
+        let migrated = migrated_text(&site, &job, &run.policy, display);
+        record.message += &migrated;
+        message += &migrated;
         code_of(report, &message)
     })?;
     Ok((code, message))
+}
+
+/// Forgets what the policy's copies take the place of, and says so behind what the run did. What is in use, or cannot
+/// be forgotten now, goes with what expires next.
+fn migrated_text(site: &Site, job: &JobConfig, policy: &str, display: &Display) -> String {
+    if job.migrate_after.is_none() {
+        return String::new();
+    }
+    match migrate(site, policy) {
+        Ok(None) => String::new(),
+        Ok(Some(Expired { copies, volumes, notices, .. })) => {
+            notices.iter().for_each(|notice| display.warn(notice));
+            let freed = match volumes.len() {
+                0 => String::new(),
+                count => format!(", {} back to scratch", units::counted(count as u64, "volume")),
+            };
+            format!("; {} forgotten{freed}", units::counted(copies as u64, "older copy"))
+        }
+        Err(reason) => {
+            display.warn(&format!("the copies that policy {policy} migrates are not forgotten now: {reason}"));
+            String::new()
+        }
+    }
 }
 
 /// What came of it, in a line.

@@ -4,7 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use capstan_catalog::{GoneSource, Object, ObjectFilter, ObjectStatus};
-use capstan_director::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, Kept, PolicyChoice, Site, Unexpired, kept_reason};
+use capstan_director::{
+    ExpiryPlan, ExpiryRefusal, ExpiryRequest, ForgottenCopy, Kept, PolicyChoice, Site, Unexpired, kept_reason,
+};
 use capstan_format::{ObjectId, Volser};
 
 use crate::args;
@@ -19,7 +21,7 @@ use crate::prompt::confirm;
 use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
-use crate::wording::{bases_line, short};
+use crate::wording::{bases_line, forgotten_text, short};
 use crate::work::recorded::recorded;
 
 /// Volumes that are named one by one.
@@ -81,15 +83,29 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
             false => display.say(&format!("to forget: {what}")),
         }
     }
+    for ForgottenCopy { object, copy, pool, migrated_by, stays_in } in &plan.copies {
+        let why = match migrated_by {
+            None => "its time is over".to_owned(),
+            Some(policy) => format!("policy {policy} has migrated it"),
+        };
+        let what =
+            format!("copy {copy} in pool {pool}, of {}: {why}, and it stays in pool {stays_in}", named_object(object));
+        match args.dry_run {
+            true => list(cli, &format!("would forget {what}")),
+            false => display.say(&format!("to forget: {what}")),
+        }
+    }
     if !args.dry_run {
         if let Some(question) = question(&plan) {
             confirm(&question, args.yes)?;
         }
         let subject = args.objects.join(" ");
         return recorded(&display, &site, ("expire", &subject), |record| {
-            let ids: Vec<_> = plan.forget.iter().map(|object| object.id.to_string()).collect();
+            let objects = plan.forget.iter().map(|object| object.id.to_string());
+            let copies = plan.copies.iter().map(|copy| format!("{} copy {}", copy.object.id, copy.copy));
+            let ids: Vec<_> = objects.chain(copies).collect();
             plan = audited(&site, ShellAct::Expire, &ids, || Ok(site.expire(&plan, &request)?))?;
-            record.message = format!("{} forgotten", units::counted(plan.forget.len() as u64, "object"));
+            record.message = plan.in_a_line();
             show(cli, args, &display, &plan);
             Ok(ExitCode::SUCCESS)
         });
@@ -142,6 +158,8 @@ fn gone_lines(site: &Site, request: &ExpiryRequest, plan: &ExpiryPlan) -> Result
         let forgotten = |object: &Object| plan.forget.iter().any(|other| other.id == object.id);
         let kept = |object: &Object| plan.kept.iter().any(|(other, _)| other.id == object.id);
         let by_rule = |object: &Object| plan.by_rule.iter().any(|(other, _)| other.id == object.id);
+        // On what has no end but is not for ever, the rule of a policy of copies decides.
+        let by_rule = |object: &Object| by_rule(object) || object.expires_ns == i64::MAX;
         objects.retain(|object| !forgotten(object) && !kept(object) && !by_rule(object));
         let name = path_text(source);
         let for_ever = objects.iter().filter(|object| object.expires_ns == 0).count() as u64;
@@ -172,7 +190,7 @@ fn stand(dependents: usize) -> String {
 }
 
 fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
-    let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), freed_text(&plan.frees));
+    let (what, freed) = (forgotten_text(plan.forget.len(), plan.copies.len()), freed_text(&plan.frees));
     if cli.json {
         // A reader that is gone changes nothing of what was done.
         let _ = json::print(&json::Event::Expired(ExpiredLine::new(plan, args.dry_run)));
@@ -188,6 +206,11 @@ fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan
             let names: Vec<_> = plan.frees.iter().map(Volser::as_str).collect();
             println!("That happens to {} when a pool needs a volume and no other scratch is left.", names.join(", "));
         }
+    }
+    if !args.dry_run && !plan.copies.is_empty() {
+        println!(
+            "Copies of objects that stay are not taken back: `capstan copy OBJECT --to-pool POOL` makes another one."
+        );
     }
     if let Some(line) = bases_line(plan) {
         display.say(&line);

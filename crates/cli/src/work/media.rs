@@ -106,9 +106,10 @@ fn pass_over(display: &Display, site: &Site, objects: &mut Vec<Object>, pool: &s
 /// Says that a copy goes with its object, where that goes some day.
 fn say_kept(display: &Display, site: &Site, objects: &[Object], pool: &str) {
     let by_rule = |object: &Object| site.config().jobs.get(&object.policy).and_then(|job| job.keep);
-    let first = objects.iter().filter_map(|object| match (by_rule(object), object.expires_ns) {
+    let as_its_object = objects.iter().filter(|object| !site.has_terms_of_copies(object, pool));
+    let first = as_its_object.filter_map(|object| match (by_rule(object), object.expires_ns) {
         (Some(rule), _) => Some(format!("as the rule of job {} says ({rule})", object.policy)),
-        (None, 0) => None,
+        (None, 0 | i64::MAX) => None,
         (None, expires_ns) => Some(format!("until {}", units::day(expires_ns))),
     });
     if let Some(until) = first.min() {

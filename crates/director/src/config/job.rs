@@ -14,6 +14,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::keep::KeepRule;
+use crate::pools::{DEFAULT_POOL, name_of_copy};
 
 /// Longest name of a job, in bytes: it is in every list, and part of a systemd unit's name.
 const NAME_LEN_MAX: usize = 64;
@@ -119,6 +120,9 @@ pub struct JobConfig {
     /// How long after a backup has ended it is copied at the earliest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
+    /// How old a backup is when its own copies are forgotten, once the copy of this policy is whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrate_after: Option<String>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
@@ -210,6 +214,26 @@ impl JobConfig {
         self.delay.as_deref().and_then(|text| parse_age(text).ok()).unwrap_or(0)
     }
 
+    /// How old a backup is when this policy's copy of it takes the place of its own ones, in nanoseconds.
+    pub fn migrate_after_ns(&self) -> Option<i64> {
+        self.migrate_after.as_deref().and_then(|text| parse_age(text).ok())
+    }
+
+    /// The pool of the first copy of what it makes, or of the copies that it makes of others.
+    pub(crate) fn first_pool(&self) -> &str {
+        self.pool.as_deref().unwrap_or(DEFAULT_POOL)
+    }
+
+    /// Whether it copies to a pool what a policy backs up.
+    pub(crate) fn copies_to(&self, pool: &str, policy: &str) -> bool {
+        self.first_pool() == pool && self.copies_of.iter().any(|copied| copied == policy)
+    }
+
+    /// The pools that its backups are written to.
+    pub(crate) fn own_pools(&self) -> impl Iterator<Item = String> {
+        (1..=self.copies.unwrap_or(1)).map(|copy| name_of_copy(self.first_pool(), copy))
+    }
+
     /// What is wrong with a job of the settings, if anything is.
     pub(super) fn check_job(&self, name: &str) -> Result<(), Wrong> {
         self.check(name)?;
@@ -286,8 +310,10 @@ impl JobConfig {
         if self.is_of_copies() {
             return self.check_copies(name);
         }
-        if self.delay.is_some() {
-            return wrong("delay", "it is for copies of backups: set copies_of, or remove it");
+        for (key, is_set) in [("delay", self.delay.is_some()), ("migrate_after", self.migrate_after.is_some())] {
+            if is_set {
+                return wrong(key, "it is for copies of backups: set copies_of, or remove it");
+            }
         }
         match (&self.sources[..], &self.stdin, &self.stdin_command[..]) {
             ([], None, []) => {
@@ -319,6 +345,30 @@ impl JobConfig {
         if self.level == Some(JobLevel::Full) && self.full_every.is_some() {
             return wrong("full_every", "it is for incrementals, and level is \"full\": remove one of them");
         }
+        self.check_kept()?;
+        if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
+            return wrong("copies", "must be between 1 and 4");
+        }
+        if self.drives.is_some_and(|drives| !(1..=DRIVES_MAX).contains(&drives)) {
+            return wrong("drives", &format!("must be between 1 and {DRIVES_MAX}"));
+        }
+        if self.connections.is_some_and(|connections| !(1..=256).contains(&connections)) {
+            return wrong("connections", "must be between 1 and 256");
+        }
+        if self.compression.is_some_and(|level| !(-7..=19).contains(&level)) {
+            return wrong("compression", "must be between -7 and 19");
+        }
+        for (key, command) in self.scripts() {
+            if command.first().is_some_and(String::is_empty) {
+                return wrong(key, "its first word is the program, and it is empty");
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with how long what it makes is kept, if anything is.
+    fn check_kept(&self) -> Result<(), Wrong> {
+        let wrong = |key: &'static str, reason: &str| Err((Some(key), reason.to_owned()));
         if self.keep.is_some() && self.retention.is_some() {
             return wrong("keep", "keep takes the place of retention: remove one of them");
         }
@@ -335,23 +385,6 @@ impl JobConfig {
                     return wrong(key, "it is shorter than an hour: m is for minutes, and a month is 30d or 4w");
                 }
                 _ => {}
-            }
-        }
-        if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
-            return wrong("copies", "must be between 1 and 4");
-        }
-        if self.drives.is_some_and(|drives| !(1..=DRIVES_MAX).contains(&drives)) {
-            return wrong("drives", &format!("must be between 1 and {DRIVES_MAX}"));
-        }
-        if self.connections.is_some_and(|connections| !(1..=256).contains(&connections)) {
-            return wrong("connections", "must be between 1 and 256");
-        }
-        if self.compression.is_some_and(|level| !(-7..=19).contains(&level)) {
-            return wrong("compression", "must be between -7 and 19");
-        }
-        for (key, command) in self.scripts() {
-            if command.first().is_some_and(String::is_empty) {
-                return wrong(key, "its first word is the program, and it is empty");
             }
         }
         Ok(())
@@ -374,10 +407,12 @@ impl JobConfig {
                 return Err((Some("copies_of"), format!("{copied} is named twice")));
             }
         }
-        match self.delay.as_deref().map(parse_age) {
-            Some(Err(reason)) => Err((Some("delay"), reason)),
-            _ => Ok(()),
+        for (key, text) in [("delay", &self.delay), ("migrate_after", &self.migrate_after)] {
+            if let Some(Err(reason)) = text.as_deref().map(parse_age) {
+                return Err((Some(key), reason));
+            }
         }
+        self.check_kept()
     }
 
     /// The settings that only backups have, and whether each is set.
@@ -398,9 +433,7 @@ impl JobConfig {
             ("compression", self.compression.is_some()),
             ("level", self.level.is_some()),
             ("full_every", self.full_every.is_some()),
-            ("retention", self.retention.is_some()),
             ("lock", self.lock),
-            ("keep", self.keep.is_some()),
             ("wait", self.wait),
             ("before", !self.before.is_empty()),
             ("after", !self.after.is_empty()),

@@ -128,6 +128,7 @@ impl JobConfig {
             ("retry_after", self.retry_after.is_some()),
             ("copies_of", self.is_of_copies()),
             ("delay", self.delay.is_some()),
+            ("migrate_after", self.migrate_after.is_some()),
         ]
         .into_iter()
     }

@@ -17,6 +17,7 @@ use capstan_format::ObjectId;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::copies::{CopyingPolicy, kept_by_policy};
 use super::{ExpiryPlan, ExpiryRequest, ExpirySnapshot, Kept, PolicyChoice, plan_by, plan_expiry};
 use crate::DirectorError;
 use crate::config::JobConfig;
@@ -36,7 +37,8 @@ type KeepRules = BTreeMap<String, Option<KeepRule>>;
 pub struct KeepReduction {
     /// The policy.
     pub policy: String,
-    /// Complete objects that its earlier rule keeps and this one does not, the latest first.
+    /// Complete objects that its earlier rule keeps and this one does not, the latest first; of a policy of copies,
+    /// those of which it keeps its copies.
     pub lost: Vec<Object>,
     /// How many of them stay for now, mostly because objects that are kept are based on them.
     pub later: usize,
@@ -127,7 +129,20 @@ pub(super) fn reductions(known: &ExpirySnapshot, request: &ExpiryRequest, plan: 
     };
     let (before, now) = (lets_go(&plan_by(known, &rules, request)), lets_go(plan));
     let goes_now: HashSet<ObjectId> = plan.forget.iter().map(|object| object.id).collect();
+    let copies_now: HashSet<ObjectId> = plan.copies.iter().map(|copy| copy.object.id).collect();
+    let reduction_of_copies = |policy: &CopyingPolicy| {
+        let (before, now) = (kept_by_policy(known, policy, &rules), kept_by_policy(known, policy, &known.rules));
+        let lost = known.objects.iter().filter(|object| before.contains(&object.id) && !now.contains(&object.id));
+        let lost: Vec<Object> = lost.cloned().collect();
+        let goes = |object: &&Object| goes_now.contains(&object.id) || copies_now.contains(&object.id);
+        let later = lost.len() - lost.iter().filter(goes).count();
+        let (policy, kept_before) = (policy.name.clone(), before.len());
+        (!lost.is_empty()).then_some(KeepReduction { policy, lost, later, kept_before })
+    };
     let reduction = |policy: &String| {
+        if let Some(copying) = known.copying.iter().find(|copying| copying.name == *policy) {
+            return reduction_of_copies(copying);
+        }
         let was_kept = |object: &&Object| {
             object.policy == *policy && object.status == ObjectStatus::Complete && !before.contains(&object.id)
         };

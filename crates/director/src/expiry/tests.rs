@@ -5,16 +5,16 @@ use capstan_format::ObjectKind;
 use super::reduction::plan_unasked;
 use super::*;
 
-const DAY: i64 = 86_400 * 1_000_000_000;
+pub(super) const DAY: i64 = 86_400 * 1_000_000_000;
 /// 2026-11-22, in days since 1970.
-const TODAY: i64 = 20_779;
+pub(super) const TODAY: i64 = 20_779;
 
-fn id(number: u8) -> ObjectId {
+pub(super) fn id(number: u8) -> ObjectId {
     ObjectId([number; 16])
 }
 
 /// An object of `/srv` that is kept for 30 days; its base, and the day it was begun.
-fn object(number: u8, base: u8, day: i64) -> Object {
+pub(super) fn object(number: u8, base: u8, day: i64) -> Object {
     Object {
         id: id(number),
         source: b"/srv".to_vec(),
@@ -33,31 +33,37 @@ fn object(number: u8, base: u8, day: i64) -> Object {
 }
 
 /// What is known on a day; all can be restored.
-fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
+pub(super) fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
     let recorded: Vec<_> = objects.iter().map(|object| (object.id, object.started_ns)).collect();
     ExpirySnapshot {
         objects: objects.iter().rev().cloned().collect(),
         restorable: objects.iter().map(|object| object.id).collect(),
         timeline: Timeline::new(&recorded, &[], today * DAY),
         gone: Vec::new(),
+        copies: Vec::new(),
+        copying: Vec::new(),
+        own_pools: HashMap::new(),
         rules: HashMap::new(),
         earlier_rules: BTreeMap::new(),
         zone: TimeZone::UTC,
         self_ending: HashSet::new(),
         restored: HashSet::new(),
-        volumes: vec![(Volser::new("A00001").expect("a barcode"), objects.iter().map(|object| object.id).collect())],
+        volumes: vec![(
+            Volser::new("A00001").expect("a barcode"),
+            objects.iter().map(|object| (object.id, 1)).collect(),
+        )],
     }
 }
 
-fn numbers(objects: &[Object]) -> Vec<u8> {
+pub(super) fn numbers(objects: &[Object]) -> Vec<u8> {
     objects.iter().map(|object| object.id.0[0]).collect()
 }
 
-fn kept(plan: &ExpiryPlan) -> Vec<(u8, Kept)> {
+pub(super) fn kept(plan: &ExpiryPlan) -> Vec<(u8, Kept)> {
     plan.kept.iter().map(|(object, why)| (object.id.0[0], *why)).collect()
 }
 
-fn names(numbers: &[u8]) -> ExpiryRequest {
+pub(super) fn names(numbers: &[u8]) -> ExpiryRequest {
     ExpiryRequest { named: numbers.iter().map(|number| id(*number)).collect(), ..ExpiryRequest::default() }
 }
 
@@ -291,7 +297,7 @@ fn what_is_locked_stays_until_its_retention_ends_whoever_names_it() {
     assert_eq!(kept(&doubted), [(2, lock)]);
 }
 
-fn daily(days: u32) -> KeepRule {
+pub(super) fn daily(days: u32) -> KeepRule {
     KeepRule { daily: days, ..KeepRule::default() }
 }
 

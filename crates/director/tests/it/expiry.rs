@@ -25,12 +25,12 @@ fn no_more_is_forgotten_than_was_shown_and_nothing_that_became_a_base() {
     let objects = bench.objects();
     let [second, first] = &objects[..] else { panic!("two objects") };
     // Its retention has ended, as has that of the other; that one is the last of its source.
-    bench.sql("UPDATE objects SET expires_ns = started_ns + 1");
+    bench.sql("UPDATE copies SET expires_ns = 1");
     let shown = bench.site().plan_expiry(&ExpiryRequest::default()).unwrap();
     assert_eq!(shown.forget, [bench.objects()[1].clone()]);
     bench.fill("b", 3, 1000);
     bench.backup(&bench.request(Level::Incremental)).unwrap();
-    bench.sql("UPDATE objects SET expires_ns = started_ns + 1");
+    bench.sql("UPDATE copies SET expires_ns = 1");
     let third = bench.objects()[0].clone();
     assert_eq!(third.base, Some(second.id));
     bench.backup(&bench.request(Level::Full)).unwrap();

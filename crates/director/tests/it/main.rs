@@ -5,6 +5,7 @@ mod base;
 mod by_hand;
 mod catch_up;
 mod copy_policy;
+mod copy_terms;
 mod cut_off;
 mod damage;
 mod expiry;

@@ -218,6 +218,45 @@ fn a_policy_copies_what_another_backs_up() {
     assert!(!bench.done(&["status"], 3).contains("to copy"));
 }
 
+#[test]
+fn a_policy_migrates_what_another_backs_up() {
+    let bench = Bench::new(&["--drives", "2"]);
+    bench.done(&["pools", "add", "vault"], 0);
+    let policies = "[policies.home]\nsources = [\"SOURCE\"]\nretention = \"14d\"\n\n[policies.offsite]\n\
+                    copies_of = [\"home\"]\npool = \"vault\"\nretention = \"10y\"\nmigrate_after = \"0h\"\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    bench.done(&["queue", "add", "home"], 0);
+    serve_until_done(&bench, 1);
+    assert!(bench.done(&["policies"], 0).contains("migrates home to pool vault (1 to copy)"));
+    let object = events(&bench, &["objects"], 0)[0]["object"].as_str().unwrap().to_owned();
+    let shown = bench.done(&["show", &object], 0);
+    assert!(shown.contains(" on once offsite has it"), "{shown}");
+    let shown = events(&bench, &["show", &object], 0);
+    assert_described(&schemas(), "ShownObject", &shown);
+    assert_eq!(shown[0]["copies_kept"][0]["migrated_by"], "offsite", "{shown:?}");
+    // Somebody copies it by hand first: the daily expiry would find that its time has come.
+    bench.done(&["copy", &object, "--to-pool", "vault"], 0);
+    let planned = bench.done(&["expire", "--dry-run"], 0);
+    assert!(planned.contains("would forget copy 1 in pool default, of "), "{planned}");
+    assert!(planned.contains(": policy offsite has migrated it, and it stays in pool vault\n"), "{planned}");
+    assert!(planned.contains("1 copy would be forgotten, 1 volume (A00001) would be scratch"), "{planned}");
+    let planned = events(&bench, &["expire", "--dry-run"], 0).remove(0);
+    assert_eq!((&planned["copies"][0]["object"], &planned["freed"][0]), (&object.into(), &"A00001".into()));
+    bench.done(&["queue", "add", "home"], 0);
+    serve_until_done(&bench, 1);
+    bench.done(&["queue", "add", "offsite"], 0);
+    let served = serve_until_done(&bench, 1);
+    let ended = served.iter().find(|event| event["event"] == "run-ended").unwrap();
+    assert_eq!(ended["message"], "1 object copied to pool vault; 2 older copies forgotten, 1 volume back to scratch");
+    let run = &events(&bench, &["history"], 0)[0];
+    assert_eq!((&run["kind"], &run["subject"]), (&"expire".into(), &"offsite".into()), "{run}");
+    let copies =
+        |object: &Value| object["copies"].as_array().unwrap().iter().map(|copy| copy["pool"].clone()).collect();
+    let left: Vec<Vec<Value>> = events(&bench, &["objects"], 0).iter().map(copies).collect();
+    assert_eq!(left, [["vault"], ["vault"]]);
+    assert!(bench.done(&["expire"], 0).contains("0 objects forgotten"), "nothing is left to do");
+}
+
 /// Nobody reads a volume with the drive that writes.
 #[test]
 fn a_run_of_copies_says_what_it_lacks_where_there_is_one_drive() {

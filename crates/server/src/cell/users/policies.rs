@@ -83,7 +83,8 @@ impl CellActs {
         }
         let CopiesOwed { objects, later } = self.site.copies_owed(config)?;
         let (policies, pool) = (config.copies_of.clone(), config.pool.clone().unwrap_or_default());
-        Ok(Some(CopiedRow { policies, pool, owed: objects.len(), later }))
+        let migrate_after = config.migrate_after.clone();
+        Ok(Some(CopiedRow { policies, pool, owed: objects.len(), later, migrate_after }))
     }
 
     fn change_policies(&self, plan: &PolicyChanges, basis: Option<&str>) -> Result<PoliciesChanged, CellError> {

@@ -56,6 +56,9 @@ pub struct CopiedRow {
     pub owed: usize,
     /// How many more have not ended for as long as its delay.
     pub later: usize,
+    /// How old a backup is when its own copies are forgotten once it is copied; left out where they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrate_after: Option<String>,
 }
 
 /// What a server says that knows of no policies that are switched off.

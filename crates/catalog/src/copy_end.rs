@@ -1,0 +1,97 @@
+//! When copies end, and forgetting them while their objects stay.
+//!
+//! The record of an object on a volume says until when the object is kept, as whoever made that copy knew it: so a
+//! further copy has a retention of its own, and a catalog that is made anew knows it. An object is kept as long as one
+//! of its copies.
+//!
+//! Of a copy that is forgotten nothing stays: what it had on volumes counts for nothing any more, and is written over
+//! in its time. Another copy is whole; so nothing of the object is lost, and there is nothing to take back.
+
+use capstan_format::ObjectId;
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::db::params;
+use crate::volume::VolumeState;
+
+/// A wanted copy of which some volume has something, and until when it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyEnd {
+    /// The object.
+    pub object: ObjectId,
+    /// The copy's number, from 1.
+    pub copy: u8,
+    /// The pool whose volumes it belongs on.
+    pub pool: String,
+    /// Whether it is known to be whole, no key of its volumes is known to be destroyed, and none of them is suspect.
+    pub is_whole: bool,
+    /// Until when its volumes say that it is kept, nanoseconds since 1970; 0 for ever. `None` where they were not asked
+    /// yet: as long as its object.
+    pub expires_ns: Option<i64>,
+}
+
+impl Catalog {
+    /// Until when the copies of an object, or of all living ones, are kept; by object and copy. One pass over all
+    /// copies.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn copy_ends(&self, object: Option<ObjectId>) -> Result<Vec<CopyEnd>, CatalogError> {
+        let query = "SELECT wanted_copies.object, wanted_copies.copy, wanted_copies.pool,
+                            whole = 1 AND count(key_destroyed_ns) = 0
+                                AND count(CASE WHEN state = ?2 THEN 1 END) = 0,
+                            CASE WHEN count(copies.expires_ns) < count(*) THEN NULL
+                                 WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END
+                     FROM wanted_copies JOIN copies
+                         ON copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy
+                     JOIN volumes ON volumes.volume = copies.volume
+                     JOIN objects ON objects.object = wanted_copies.object
+                     WHERE expired_ns IS NULL AND (?1 IS NULL OR wanted_copies.object = ?1)
+                     GROUP BY wanted_copies.object, wanted_copies.copy, wanted_copies.pool, whole
+                     ORDER BY wanted_copies.object, wanted_copies.copy";
+        self.db.query(query, params![object.map(|object| object.0), VolumeState::Suspect.code()], |row| {
+            let (object, copy, pool) = (ObjectId(row.get(0)?), row.get(1)?, row.get(2)?);
+            Ok(CopyEnd { object, copy, pool, is_whole: row.get(3)?, expires_ns: row.get(4)? })
+        })
+    }
+
+    /// Forgets copies of living objects, in one transaction, as far as another copy is known to be whole; gives those.
+    ///
+    /// # Errors
+    /// The database cannot be written; none is forgotten then.
+    pub fn forget_copies(&mut self, copies: &[(ObjectId, u8)]) -> Result<Vec<(ObjectId, u8)>, CatalogError> {
+        let transaction = self.write()?;
+        let mut forgotten = Vec::new();
+        for (object, copy) in copies {
+            let other = "SELECT 1 FROM wanted_copies JOIN objects USING (object)
+                         WHERE object = ?1 AND copy <> ?2 AND whole = 1 AND complete = 1 AND expired_ns IS NULL";
+            if !transaction.exists(other, params![object.0, copy])? {
+                continue;
+            }
+            for table in ["extents", "verifications"] {
+                let of_copy = format!(
+                    "DELETE FROM {table} WHERE object = ?1
+                     AND volume IN (SELECT volume FROM copies WHERE object = ?1 AND copy = ?2)"
+                );
+                transaction.execute(&of_copy, params![object.0, copy])?;
+            }
+            for table in ["copies", "wanted_copies"] {
+                let of_copy = format!("DELETE FROM {table} WHERE object = ?1 AND copy = ?2");
+                transaction.execute(&of_copy, params![object.0, copy])?;
+            }
+            forgotten.push((*object, *copy));
+        }
+        transaction.commit()?;
+        Ok(forgotten)
+    }
+
+    /// What volumes hold of living objects: each object with its copy, by volume.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn copies_on(&self, volser: &capstan_format::Volser) -> Result<Vec<(ObjectId, u8)>, CatalogError> {
+        let query = "SELECT object, copy FROM copies JOIN volumes USING (volume) JOIN objects USING (object)
+                     WHERE volser = ?1 AND expired_ns IS NULL ORDER BY object";
+        self.db.query(query, params![volser.as_str()], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))
+    }
+}

@@ -1,0 +1,143 @@
+//! How long a copy is kept that is made of what was backed up before: what its record on its volumes says.
+
+use std::collections::BTreeMap;
+
+use capstan_catalog::{CopyEnd, Object};
+use capstan_format::ObjectRecord;
+
+use crate::DirectorError;
+use crate::config::JobConfig;
+use crate::jobs::record_of;
+use crate::keep::KeepRule;
+use crate::request::Retention;
+use crate::site::{Site, locked};
+
+/// The end of a copy on which the keep rule of a policy of copies decides. Without the policy nobody decides: then it
+/// is kept, whatever becomes of the backup's own copies.
+const BY_RULE: i64 = i64::MAX;
+
+/// The policy of copies that copies to a pool what another one has backed up.
+pub(crate) fn copying<'a>(jobs: &'a BTreeMap<String, JobConfig>, policy: &str, pool: &str) -> Option<&'a JobConfig> {
+    jobs.values().find(|job| job.copies_to(pool, policy))
+}
+
+/// Until when a copy is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptUntil {
+    /// Nothing ends it but who names its object.
+    ForEver,
+    /// Nanoseconds since 1970.
+    At(i64),
+    /// As long as the keep rule of this policy keeps it.
+    Rule {
+        /// The policy, or job.
+        policy: String,
+        /// Its rule.
+        rule: KeepRule,
+    },
+}
+
+impl KeptUntil {
+    fn at(expires_ns: i64) -> Self {
+        match expires_ns {
+            0 | BY_RULE => Self::ForEver,
+            at_ns => Self::At(at_ns),
+        }
+    }
+}
+
+/// How long a copy of an object is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyKept {
+    /// The copy's number.
+    pub copy: u8,
+    /// Until when.
+    pub until: KeptUntil,
+    /// The policy of copies that takes its place sooner, once its own copy is whole, and from when on, nanoseconds
+    /// since 1970.
+    pub migrates: Option<(String, i64)>,
+}
+
+impl Site {
+    /// How long each copy of an object is kept.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn copies_kept(&self, object: &Object) -> Result<Vec<CopyKept>, DirectorError> {
+        let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
+        let kept = |end: &CopyEnd| {
+            let expires_ns = end.expires_ns.unwrap_or(object.expires_ns);
+            let until = self.kept_until(object, &end.pool, expires_ns);
+            let migrates = self.config.jobs.iter().filter(|(_, job)| job.copies_of.contains(&object.policy));
+            let is_own = self.is_own_pool(object, &end.pool);
+            let from_ns = |(name, job): (&String, &JobConfig)| {
+                let after_ns = job.migrate_after_ns().filter(|_| is_own)?;
+                Some((name.clone(), object.started_ns.saturating_add(after_ns)))
+            };
+            let migrates = migrates.filter_map(from_ns).min_by_key(|(_, from_ns)| *from_ns);
+            CopyKept { copy: end.copy, until, migrates }
+        };
+        Ok(ends.iter().map(kept).collect())
+    }
+
+    /// Whether a policy of copies says how long its copies of an object in a pool are kept.
+    pub fn has_terms_of_copies(&self, object: &Object, pool: &str) -> bool {
+        let policy = copying(&self.config.jobs, &object.policy, pool);
+        policy.is_some_and(|policy| policy.keep.is_some() || policy.retention.is_some())
+    }
+
+    fn is_own_pool(&self, object: &Object, pool: &str) -> bool {
+        self.config.jobs.get(&object.policy).is_some_and(|job| job.own_pools().any(|own| own == pool))
+    }
+
+    fn kept_until(&self, object: &Object, pool: &str, expires_ns: i64) -> KeptUntil {
+        let rule = |policy: &String, job: &JobConfig| Some(KeptUntil::Rule { policy: policy.clone(), rule: job.keep? });
+        let is_own = self.is_own_pool(object, pool);
+        let mut others = self.config.jobs.iter().filter(|(_, job)| !is_own && job.copies_to(pool, &object.policy));
+        let of_copies = others.find_map(|(policy, job)| rule(policy, job));
+        let own = || {
+            let job = self.config.jobs.get(&object.policy).filter(|_| is_own || expires_ns == 0);
+            job.and_then(|job| rule(&object.policy, job))
+        };
+        of_copies.or_else(own).unwrap_or_else(|| KeptUntil::at(expires_ns))
+    }
+
+    /// The record that an object has on volumes of a pool to which it is copied.
+    pub(crate) fn record_of_copy(&self, object: &Object, pool: &str) -> Result<ObjectRecord, DirectorError> {
+        Ok(ObjectRecord { expires_ns: self.end_of_copy(object, pool)?, ..record_of(object) })
+    }
+
+    /// Until when a copy in a pool is kept: as its policy of copies says, else as long as the backup's own copies.
+    pub(crate) fn end_of_copy(&self, object: &Object, pool: &str) -> Result<i64, DirectorError> {
+        let jobs = &self.config.jobs;
+        let of_policy = copying(jobs, &object.policy, pool);
+        // A rule has no end that could be locked.
+        if of_policy.is_some_and(|policy| policy.keep.is_some()) && !object.is_locked {
+            return Ok(BY_RULE);
+        }
+        let after = |ns| object.started_ns.saturating_add(ns);
+        if let Some(ns) = of_policy.and_then(JobConfig::retention_ns) {
+            return Ok(after(ns));
+        }
+        let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
+        let own = ends.iter().filter(|end| copying(jobs, &object.policy, &end.pool).is_none());
+        let shortest =
+            own.filter_map(|end| end.expires_ns).min_by_key(|&at_ns| if at_ns == 0 { BY_RULE } else { at_ns });
+        if let Some(shortest) = shortest {
+            return Ok(shortest);
+        }
+        // None of its own copies is left, and this is one of them.
+        let Some(job) = jobs.get(&object.policy).filter(|job| job.own_pools().any(|own| own == pool)) else {
+            return Ok(object.expires_ns);
+        };
+        Ok(match Retention::of_job(job) {
+            Retention::For(ns) => after(ns),
+            Retention::ByRule => 0,
+            Retention::OfPool => {
+                let pool = locked(&self.catalog).pool(job.first_pool())?;
+                let ns = pool.and_then(|pool| pool.retention_ns).and_then(|ns| i64::try_from(ns).ok());
+                ns.map_or(0, after)
+            }
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! Backups of the policy `home` on disk, and what the policy `vault` copied of them to tape.
+
+use capstan_format::Volser;
+
+use super::super::reduction::plan_unasked;
+use super::super::tests::{DAY, TODAY, daily, id, kept, known, names, numbers, object};
+use super::super::{ExpiryPlan, ExpiryRequest, Kept, PolicyChoice, plan_expiry};
+use super::*;
+
+/// An object of `home`.
+fn of_home(number: u8, base: u8, day: i64) -> Object {
+    Object { policy: "home".to_owned(), ..object(number, base, day) }
+}
+
+/// A copy that is whole, and its end in days from the object's beginning; 0 for ever.
+fn copy_of(object: &Object, copy: u8, pool: &str, days: i64) -> CopyEnd {
+    let expires_ns = Some(if days == 0 { 0 } else { object.started_ns + days * DAY });
+    CopyEnd { object: object.id, copy, pool: pool.to_owned(), is_whole: true, expires_ns }
+}
+
+fn vault(migrate_after: Option<i64>) -> CopyingPolicy {
+    CopyingPolicy {
+        name: "vault".to_owned(),
+        pool: "tape".to_owned(),
+        copies_of: vec!["home".to_owned()],
+        migrate_after_ns: migrate_after.map(|days| days * DAY),
+    }
+}
+
+/// All objects on disk for so many days, and on tape for so many, and what is known then.
+fn staged(objects: &[Object], (disk, tape): (i64, i64), today: i64) -> ExpirySnapshot {
+    let mut known = known(objects, today);
+    known.copies = objects.iter().flat_map(|it| [copy_of(it, 1, "disk", disk), copy_of(it, 2, "tape", tape)]).collect();
+    known.copying.push(vault(None));
+    known.own_pools.insert("home".to_owned(), HashSet::from(["disk".to_owned()]));
+    let tape = objects.iter().map(|object| (object.id, 2)).collect();
+    known.volumes.push((Volser::new("B00001").expect("a barcode"), tape));
+    known
+}
+
+fn plan(known: &ExpirySnapshot) -> ExpiryPlan {
+    plan_expiry(known, &ExpiryRequest::default())
+}
+
+/// Each copy that is forgotten alone: its object, its pool, and where the object stays.
+fn copies(plan: &ExpiryPlan) -> Vec<(u8, &str, &str)> {
+    plan.copies.iter().map(|copy| (copy.object.id.0[0], &*copy.pool, &*copy.stays_in)).collect()
+}
+
+#[test]
+fn a_copy_ends_by_itself_and_the_object_with_its_last_one() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1)];
+    let on = |day| plan(&staged(&full, (14, 3650), TODAY + day));
+    assert!(on(13).copies.is_empty() && on(13).forget.is_empty());
+    assert_eq!((copies(&on(14)), on(14).forget.len()), (vec![(1, "disk", "tape")], 0));
+    assert_eq!(copies(&on(15)), [(2, "disk", "tape"), (1, "disk", "tape")]);
+    assert_eq!((on(14).frees.len(), on(15).frees[0].as_str()), (0, "A00001"));
+    // The last one stays, with all that is there of it.
+    let end = on(3651);
+    assert_eq!((numbers(&end.forget), kept(&end), copies(&end)), (vec![1], vec![(2, Kept::Last)], vec![]));
+    // The other way round.
+    let on = |day| plan(&staged(&full, (3650, 14), TODAY + day));
+    assert_eq!((copies(&on(14)), on(14).forget.len()), (vec![(1, "tape", "disk")], 0));
+}
+
+#[test]
+fn the_last_whole_copy_is_never_forgotten_alone() {
+    let full = [of_home(1, 0, TODAY)];
+    let mut now = staged(&full, (14, 3650), TODAY + 20);
+    now.copies[1].is_whole = false;
+    assert!(plan(&now).copies.is_empty());
+    now.copies.pop();
+    assert_eq!((copies(&plan(&now)), kept(&plan(&now))), (vec![], vec![(1, Kept::Last)]));
+    // What was written before copies had ends is kept as long as its object.
+    let mut now = staged(&full, (14, 3650), TODAY + 20);
+    now.copies.iter_mut().for_each(|copy| copy.expires_ns = None);
+    assert!(plan(&now).copies.is_empty());
+}
+
+#[test]
+fn a_pool_keeps_what_its_copies_stand_on() {
+    let chain = [of_home(1, 0, TODAY), of_home(2, 1, TODAY + 5)];
+    assert_eq!(copies(&plan(&staged(&chain, (14, 3650), TODAY + 15))), []);
+    let late = plan(&staged(&chain, (14, 3650), TODAY + 19));
+    assert_eq!(copies(&late), [(2, "disk", "tape"), (1, "disk", "tape")]);
+    // One that is not on tape yet keeps both.
+    let mut now = staged(&chain, (14, 3650), TODAY + 19);
+    now.copies.retain(|copy| (copy.object, copy.copy) != (id(2), 2));
+    assert_eq!(copies(&plan(&now)), []);
+}
+
+#[test]
+fn what_is_migrated_leaves_the_pools_of_its_policy_and_no_other() {
+    let full = [of_home(1, 0, TODAY)];
+    let on = |day| ExpirySnapshot { copying: vec![vault(Some(3))], ..staged(&full, (30, 30), TODAY + day) };
+    assert_eq!(copies(&plan(&on(2))), []);
+    let now = plan(&on(3));
+    assert_eq!((copies(&now), now.copies[0].migrated_by.as_deref()), (vec![(1, "disk", "tape")], Some("vault")));
+    // The last of its source goes from disk, too, once its time is over; then it is on tape alone.
+    let late = plan(&on(40));
+    assert_eq!((copies(&late), kept(&late)), (vec![(1, "disk", "tape")], vec![(1, Kept::Last)]));
+    for change in [
+        (|known| known.copies[1].is_whole = false) as fn(&mut ExpirySnapshot),
+        |known| known.copies[1].pool = "safe".to_owned(),
+        |known| known.own_pools.clear(),
+        |known| known.restored = HashSet::from([id(1)]),
+        |known| known.copying[0].copies_of = vec!["web".to_owned()],
+    ] {
+        let mut known = on(3);
+        change(&mut known);
+        assert_eq!(copies(&plan(&known)), []);
+    }
+    // A copy that somebody made by hand stays.
+    let mut known = on(3);
+    known.copies.push(copy_of(&full[0], 3, "safe", 30));
+    assert_eq!(copies(&plan(&known)), [(1, "disk", "tape")]);
+    // Other policies' expiry takes nothing of it, that of the policy of copies does.
+    let only = |name: &str| ExpiryRequest { policies: PolicyChoice::Only(vec![name.to_owned()]), ..Default::default() };
+    assert_eq!(copies(&plan_expiry(&on(3), &only("home"))), []);
+    assert_eq!(copies(&plan_expiry(&on(3), &only("vault"))), [(1, "disk", "tape")]);
+    assert_eq!(copies(&plan_expiry(&on(3), &names(&[1]))), [], "who names objects means objects");
+}
+
+#[test]
+fn a_locked_retention_holds_its_copy() {
+    let mut full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1)];
+    full[0].is_locked = true;
+    let on = |day| ExpirySnapshot { copying: vec![vault(Some(0))], ..staged(&full, (14, 3650), TODAY + day) };
+    assert_eq!(copies(&plan(&on(13))), [(2, "disk", "tape")]);
+    assert_eq!(copies(&plan(&on(14))), [(2, "disk", "tape"), (1, "disk", "tape")]);
+}
+
+#[test]
+fn a_keep_rule_of_a_policy_of_copies_is_for_its_copies() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1), of_home(3, 0, TODAY + 2)];
+    let mut now = staged(&full, (14, 0), TODAY + 15);
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(i64::MAX));
+    now.rules.insert("vault".to_owned(), KeepRule { last: 2, ..KeepRule::default() });
+    // The disk keeps the third alone, and the tape the last two.
+    assert_eq!((numbers(&plan(&now).forget), copies(&plan(&now))), (vec![1], vec![(2, "disk", "tape")]));
+    // What is not whole yet takes no place in the rule, and stays.
+    now.copies[5].is_whole = false;
+    assert_eq!(
+        (numbers(&plan(&now).forget), copies(&plan(&now))),
+        (vec![], vec![(2, "disk", "tape"), (1, "disk", "tape")])
+    );
+    // Without the policy, nobody ends what its rule was to end.
+    (now.copying, now.rules) = (Vec::new(), HashMap::new());
+    assert_eq!((plan(&now).forget.len(), copies(&plan(&now)).len()), (0, 2));
+}
+
+#[test]
+fn a_copy_with_a_retention_keeps_what_the_rule_of_its_backup_does_not() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1), of_home(3, 0, TODAY + 2)];
+    let mut now = staged(&full, (0, 100), TODAY + 3);
+    now.rules.insert("home".to_owned(), daily(1));
+    assert_eq!((plan(&now).forget.len(), copies(&plan(&now))), (0, vec![(2, "disk", "tape"), (1, "disk", "tape")]));
+    // Where the policy of copies says nothing, its copies are kept as their objects are.
+    now.copies.iter_mut().for_each(|copy| copy.expires_ns = Some(0));
+    assert_eq!((numbers(&plan(&now).forget), copies(&plan(&now))), (vec![2, 1], vec![]));
+}
+
+/// `daily = 3` was typed for `daily = 30` in a policy of copies.
+#[test]
+fn a_rule_that_takes_most_copies_takes_none_unasked() {
+    let full: Vec<_> = (1..=30).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
+    let mut now = staged(&full, (3650, 0), TODAY + 30);
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(i64::MAX));
+    now.rules.insert("vault".to_owned(), daily(3));
+    now.earlier_rules.insert("vault".to_owned(), Some(daily(30)));
+    let unasked = plan_unasked(&now);
+    assert_eq!((unasked.plan.copies.len(), unasked.held.len()), (0, 1));
+    let held = &unasked.held[0];
+    assert_eq!((&*held.policy, held.lost.len(), held.later, held.kept_before), ("vault", 27, 0, 30));
+    assert_eq!(plan(&now).copies.len(), 27);
+}
