@@ -3,12 +3,14 @@
 
 usage: tests/server_sweep.py [--rounds N] [--seed S] [--keep]
 
-Three policies are due every few seconds, and a fourth that copies what two of them have backed up. In each round a server runs for a moment, while runs are entered, held, released and
+Three policies are due every few seconds, a fourth that copies what two of them have backed up, and a fifth that migrates what one of
+them has. In each round a server runs for a moment, while runs are entered, held, released and
 cancelled, and sources are backed up by hand; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
 second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
 must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
 missed; every run that says it is done is so in the history, each by an entry of its own; nothing waits; what the policies
-back up can be read back, and all volumes verify; and each backup of the two has one whole copy more.
+back up can be read back, and all volumes verify; each backup of the two has one whole copy more; and what was migrated is in
+its first pool no more.
 """
 
 import argparse
@@ -26,8 +28,11 @@ ROUNDS_ON_POSTGRES = 12
 ROUNDS_FULL = 200
 # Every how many seconds each policy is due.
 PERIODS = {"one": 2, "two": 3, "three": 5}
-# The policy that copies what some of them have backed up, to a pool of its name: when it is due, and which.
-COPIES, COPIED = {"vault": 7}, ("one", "two")
+# The policies that copy what some of them have backed up, each to a pool of its name: when they are due, and which.
+COPIES = {"vault": 7, "safe": 11}
+COPIED = {"vault": ("one", "two"), "safe": ("two",)}
+# The one of them that migrates.
+MIGRATES = "safe"
 DRIVES = 2
 SECONDS_MAX = 90
 ALREADY = "a server runs on this state directory already"
@@ -49,9 +54,12 @@ class Sweep:
                       f"copies = {2 if name == 'three' else 1}"]
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
-        lines += ["[policies.vault]", f"copies_of = {list(COPIED)}", 'pool = "vault"', 'unit = "west"', 'retry_after = "1s"']
-        if with_schedules:
-            lines.append(f'schedule = "*:*:0/{COPIES["vault"]}"')
+        for name, period in COPIES.items():
+            lines += [f"[policies.{name}]", f"copies_of = {list(COPIED[name])}", f'pool = "{name}"', 'unit = "west"', 'retry_after = "1s"']
+            if name == MIGRATES:
+                lines.append('migrate_after = "0s"')
+            if with_schedules:
+                lines.append(f'schedule = "*:*:0/{period}"')
         path = self.scratch / "cell.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
@@ -64,7 +72,8 @@ class Sweep:
         self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
         with (self.capstan.state / "capstan.toml").open("a") as settings:
             settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 1\n')
-        self.capstan.must("--quiet", "pools", "add", "vault")
+        for name in COPIES:
+            self.capstan.must("--quiet", "pools", "add", name)
         self.made = time.time()
         self.capstan.must("--quiet", "policies", "apply", self.policies(True))
 
@@ -121,8 +130,11 @@ class Sweep:
         self.server.until("serving")
         self.until_empty()
         # What was backed up last is copied, too.
-        self.capstan.must("--quiet", "queue", "add", "vault")
-        self.until_empty()
+        for name in COPIES:
+            self.capstan.must("--quiet", "queue", "add", name)
+            self.until_empty()
+        # And what was in use when it was to be forgotten.
+        self.capstan.must("--quiet", "expire")
         self.server.end(signal.SIGTERM)
         self.server = None
 
@@ -156,13 +168,27 @@ class Sweep:
         return sum(second % 60 % period == 0 for second in seconds)
 
     def prove_copies(self, checks):
-        """Whether what is copied has one copy more, and nothing else has one."""
-        complete = [row for row in self.capstan.rows("objects") if row["status"] == "complete"]
-        copied = {row["object"]: [copy["whole"] for copy in row["copies"] if copy["pool"] == "vault"] for row in complete}
-        odd = [row for row in complete if copied[row["object"]] != ([True] if row["policy"] in COPIED else [])]
-        places = {row["volume"]: row["library"] for row in self.capstan.rows("volumes") if row["pool"] == "vault"}
-        checks.check("which is in the library of its policy's unit", set(places.values()) == {"west"}, places)
-        checks.check(f"of {len(complete)} objects those of {' and '.join(COPIED)} have a copy each in the vault", not odd, odd)
+        """Whether what is copied has one copy more, and nothing else has one; and what is migrated none elsewhere."""
+        rows = {row["object"]: row for row in self.capstan.rows("objects")}
+        complete = [row for row in rows.values() if row["status"] == "complete"]
+        for pool, copied in COPIED.items():
+            of = {row["object"]: [copy["whole"] for copy in row["copies"] if copy["pool"] == pool] for row in complete}
+            odd = [row for row in complete if of[row["object"]] != ([True] if row["policy"] in copied else [])]
+            checks.check(f"of {len(complete)} objects those of {' and '.join(copied)} have a copy each in pool {pool}", not odd, odd)
+        places = {row["volume"]: row["library"] for row in self.capstan.rows("volumes") if row["pool"] in COPIES}
+        checks.check("which is in the library of the policy's unit", set(places.values()) == {"west"}, places)
+        # What an interrupted backup stands on stays where that is.
+        stays = set()
+        for row in rows.values():
+            while row["status"] != "complete" and row["base"] or row["object"] in stays and row["base"]:
+                stays.add(row["base"])
+                row = rows[row["base"]]
+        first = [row for row in complete if any(copy["pool"] not in COPIES for copy in row["copies"])]
+        left = [row for row in first if row["policy"] in COPIED[MIGRATES] and row["object"] not in stays]
+        checks.check("what was migrated is in its first pool no more", not left, left)
+        kept = {row["object"] for row in first if row["policy"] not in COPIED[MIGRATES]}
+        lost = [row for row in complete if row["policy"] not in COPIED[MIGRATES] and row["object"] not in kept]
+        checks.check("and what was not is there", not lost, lost)
 
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}

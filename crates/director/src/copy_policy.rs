@@ -21,7 +21,7 @@ use jiff::tz::TimeZone;
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::copy::copies_of;
-use crate::keep::BackupsOfSources;
+use crate::copy_terms::CopyLifetime;
 use crate::known_policies::BackupPolicy;
 use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter};
@@ -146,33 +146,10 @@ impl Site {
         Ok(owed)
     }
 
-    /// Of which of these complete objects, the latest first, a policy of copies keeps a copy now, with what they stand
-    /// on. What would be forgotten at once is not copied.
+    /// Of which of these complete objects, the latest first, a policy of copies keeps a copy now.
     fn that_it_keeps(&self, job: &JobConfig, objects: &[Object]) -> Result<HashSet<ObjectId>, DirectorError> {
-        if job.keep.is_none() && job.retention.is_none() {
-            return Ok(objects.iter().map(|object| object.id).collect());
-        }
         let timeline = apart(&self.catalog, |catalog| catalog.timeline(self.now_ns()))?;
-        let mut kept = HashSet::new();
-        let mut backups = BackupsOfSources::default();
-        for object in objects {
-            let begun = timeline.begun(object.id).filter(|begun| begun.is_bounded);
-            match (job.retention_ns(), begun) {
-                (Some(ns), Some(begun)) if begun.by_ns.saturating_add(ns) <= timeline.reading().now_ns => {}
-                (None, Some(begun)) => backups.add(object, begun.by_ns),
-                // Nobody knows yet when it was begun.
-                _ => drop(kept.insert(object.id)),
-            }
-        }
-        let (rule, zone) = (job.keep.unwrap_or_default(), TimeZone::system());
-        kept.extend(backups.kept(&rule, &zone));
-        // An object comes before what it stands on.
-        for object in objects.iter().filter(|object| object.base.is_some()) {
-            if kept.contains(&object.id) {
-                kept.extend(object.base);
-            }
-        }
-        Ok(kept)
+        Ok(CopyLifetime::of(job).kept(objects, &timeline, &TimeZone::system()))
     }
 
     /// Copies what a policy of copies has yet to copy, in the library of this site: an object after the other, some of

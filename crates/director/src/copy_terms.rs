@@ -1,14 +1,15 @@
 //! How long a copy is kept that is made of what was backed up before: what its record on its volumes says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use capstan_catalog::{CopyEnd, Object};
-use capstan_format::ObjectRecord;
+use capstan_catalog::{CopyEnd, Object, Timeline};
+use capstan_format::{ObjectId, ObjectRecord};
+use jiff::tz::TimeZone;
 
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::jobs::record_of;
-use crate::keep::KeepRule;
+use crate::keep::{BackupsOfSources, KeepRule};
 use crate::request::Retention;
 use crate::site::{Site, locked};
 
@@ -19,6 +20,52 @@ const BY_RULE: i64 = i64::MAX;
 /// The policy of copies that copies to a pool what another one has backed up.
 pub(crate) fn copying<'a>(jobs: &'a BTreeMap<String, JobConfig>, policy: &str, pool: &str) -> Option<&'a JobConfig> {
     jobs.values().find(|job| job.copies_to(pool, policy))
+}
+
+/// How long a policy of copies keeps its copies.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyLifetime {
+    retention_ns: Option<i64>,
+    rule: Option<KeepRule>,
+}
+
+impl CopyLifetime {
+    /// As its policy says.
+    pub(crate) fn of(job: &JobConfig) -> Self {
+        Self { retention_ns: job.retention_ns(), rule: job.keep }
+    }
+
+    /// Of which of these complete objects, the latest first, it keeps a copy now, with what they stand on. What would
+    /// be forgotten at once is not copied.
+    pub(crate) fn kept<'a>(
+        self,
+        objects: impl IntoIterator<Item = &'a Object> + Clone,
+        timeline: &Timeline,
+        zone: &TimeZone,
+    ) -> HashSet<ObjectId> {
+        if self.rule.is_none() && self.retention_ns.is_none() {
+            return objects.into_iter().map(|object| object.id).collect();
+        }
+        let mut kept = HashSet::new();
+        let mut backups = BackupsOfSources::default();
+        for object in objects.clone() {
+            let begun = timeline.begun(object.id).filter(|begun| begun.is_bounded);
+            match (self.retention_ns, begun) {
+                (Some(ns), Some(begun)) if begun.by_ns.saturating_add(ns) <= timeline.reading().now_ns => {}
+                (None, Some(begun)) => backups.add(object, begun.by_ns),
+                // Nobody knows yet when it was begun.
+                _ => drop(kept.insert(object.id)),
+            }
+        }
+        kept.extend(backups.kept(&self.rule.unwrap_or_default(), zone));
+        // An object comes before what it stands on.
+        for object in objects {
+            if kept.contains(&object.id) {
+                kept.extend(object.base);
+            }
+        }
+        kept
+    }
 }
 
 /// Until when a copy is kept.

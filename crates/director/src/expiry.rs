@@ -36,6 +36,7 @@ pub use self::reduction::{KeepReduction, UnaskedExpiry};
 pub use self::undo::Unexpired;
 use crate::clock::distance;
 use crate::config::JobConfig;
+use crate::copy_terms::CopyLifetime;
 use crate::error::until_words;
 use crate::hold::Hold;
 use crate::keep::{KeepRule, KeptBy};
@@ -443,7 +444,9 @@ impl Site {
             name: name.clone(),
             pool: job.first_pool().to_owned(),
             copies_of: job.copies_of.clone(),
+            keeps: CopyLifetime::of(job),
             migrate_after_ns: job.migrate_after_ns(),
+            is_on: !job.is_switched_off(),
         };
         copying.map(says).collect()
     }

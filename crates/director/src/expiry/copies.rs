@@ -6,7 +6,7 @@
 //!
 //! - A copy whose end has come is forgotten if another one is whole whose end has not.
 //! - Where a policy of copies migrates, a backup's own copies are forgotten once they are old enough and the copy of
-//!   that policy is whole, whatever their own end is.
+//!   that policy is whole, whatever their own end is; but not before the other policies of copies have theirs.
 //! - No copy is forgotten while its retention is locked, while a restore of the queue gives its object back, or while
 //!   an object that stands on this one has a copy in the same pool: who restores from one pool needs no other.
 //! - The last whole copy of an object is never forgotten here.
@@ -17,6 +17,7 @@ use capstan_catalog::{CopyEnd, Object, ObjectStatus};
 use capstan_format::ObjectId;
 
 use super::{ExpiryRequest, ExpirySnapshot, Ruling};
+use crate::copy_terms::CopyLifetime;
 use crate::keep::{BackupsOfSources, KeepRule};
 use crate::retention_lock::{ends_at, is_locked_until};
 
@@ -29,8 +30,12 @@ pub struct CopyingPolicy {
     pub pool: String,
     /// The policies whose backups it copies.
     pub copies_of: Vec<String>,
+    /// How long it keeps them.
+    pub keeps: CopyLifetime,
     /// How old a backup is when its own copies are forgotten.
     pub migrate_after_ns: Option<i64>,
+    /// Whether its runs come; nobody waits for those of one that is switched off.
+    pub is_on: bool,
 }
 
 /// A copy that is forgotten while its object stays.
@@ -188,6 +193,7 @@ pub(super) fn forgotten_copies(
     forget: &[Object],
 ) -> Vec<ForgottenCopy> {
     let going: HashSet<ObjectId> = forget.iter().map(|object| object.id).collect();
+    let awaited = awaited(known);
     // Pools in which something that stands on an object has a copy.
     let mut needed: HashMap<ObjectId, HashSet<&str>> = HashMap::new();
     let mut forgotten = Vec::new();
@@ -199,6 +205,9 @@ pub(super) fn forgotten_copies(
             let others = || stay.iter().filter(|other| other.end.copy != copy.end.copy && other.end.is_whole);
             let ended = || others().find(|other| copy.is_over && !other.is_over).map(|other| (None, other));
             let migrated = || {
+                if awaited.contains(&object.id) {
+                    return None;
+                }
                 migrated_by(known, request, object, copy).find_map(|policy| {
                     let other = others().find(|other| other.end.pool == policy.pool)?;
                     Some((Some(policy.name.clone()), other))
@@ -220,6 +229,23 @@ pub(super) fn forgotten_copies(
         }
     }
     forgotten
+}
+
+/// Objects that policies of copies have yet to copy; none where none of these migrates.
+fn awaited(known: &ExpirySnapshot) -> HashSet<ObjectId> {
+    let mut awaited = HashSet::new();
+    if known.copying.iter().all(|policy| policy.migrate_after_ns.is_none()) {
+        return awaited;
+    }
+    for policy in known.copying.iter().filter(|policy| policy.is_on) {
+        let is_there = |end: &&CopyEnd| end.pool == policy.pool && end.is_whole;
+        let there: HashSet<ObjectId> = known.copies.iter().filter(is_there).map(|end| end.object).collect();
+        let is_copied =
+            |object: &&Object| object.status == ObjectStatus::Complete && policy.copies_of.contains(&object.policy);
+        let kept = policy.keeps.kept(known.objects.iter().filter(is_copied), &known.timeline, &known.zone);
+        awaited.extend(kept.difference(&there));
+    }
+    awaited
 }
 
 /// The policies of copies that take the place of a copy now: it is one of the backup's own, and old enough.

@@ -153,10 +153,7 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_changed() {
         ("pool = \"vault\"\ncopies_of = [\"off\"]", &["line 6: policies.off.copies_of", "names itself"]),
         ("pool = \"vault\"\ncopies_of = [\"home\", \"home\"]", &["line 6", "home is named twice"]),
         ("pool = \"default\"\ncopies_of = [\"home\"]", &["line 5: policies.off.pool", "name another pool"]),
-        (
-            "pool = \"vault\"\ncopies_of = [\"home\"]\ncopies = 2",
-            &["line 7: policies.off.copies", "for backups"],
-        ),
+        ("pool = \"vault\"\ncopies_of = [\"home\"]\ncopies = 2", &["line 7: policies.off.copies", "for backups"]),
         ("pool = \"vault\"\ncopies_of = [\"home\"]\ndelay = \"soon\"", &["line 7", "not a duration"]),
         ("sources = [\"/srv\"]\ndelay = \"1d\"", &["line 6: policies.off.delay", "set copies_of"]),
         (

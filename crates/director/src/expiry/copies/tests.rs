@@ -6,6 +6,7 @@ use super::super::reduction::plan_unasked;
 use super::super::tests::{DAY, TODAY, daily, id, kept, known, names, numbers, object};
 use super::super::{ExpiryPlan, ExpiryRequest, Kept, PolicyChoice, plan_expiry};
 use super::*;
+use crate::config::JobConfig;
 
 /// An object of `home`.
 fn of_home(number: u8, base: u8, day: i64) -> Object {
@@ -23,7 +24,9 @@ fn vault(migrate_after: Option<i64>) -> CopyingPolicy {
         name: "vault".to_owned(),
         pool: "tape".to_owned(),
         copies_of: vec!["home".to_owned()],
+        keeps: CopyLifetime::of(&JobConfig::default()),
         migrate_after_ns: migrate_after.map(|days| days * DAY),
+        is_on: true,
     }
 }
 
@@ -110,6 +113,15 @@ fn what_is_migrated_leaves_the_pools_of_its_policy_and_no_other() {
         change(&mut known);
         assert_eq!(copies(&plan(&known)), []);
     }
+    // Another policy of copies has yet to read it.
+    let mut known = on(3);
+    known.copying.push(CopyingPolicy { name: "west".to_owned(), pool: "west".to_owned(), ..vault(None) });
+    assert_eq!(copies(&plan(&known)), []);
+    known.copying[1].is_on = false;
+    assert_eq!(copies(&plan(&known)), [(1, "disk", "tape")]);
+    known.copying[1].is_on = true;
+    known.copies.push(copy_of(&full[0], 3, "west", 30));
+    assert_eq!(copies(&plan(&known)), [(1, "disk", "tape")]);
     // A copy that somebody made by hand stays.
     let mut known = on(3);
     known.copies.push(copy_of(&full[0], 3, "safe", 30));
