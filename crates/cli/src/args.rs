@@ -16,7 +16,7 @@ pub(crate) use cell::{
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };
-pub(crate) use list::{Find, FindWhat, Ls, LsWhat, Objects, Show, Versions, VersionsWhat};
+pub(crate) use list::{Find, FindWhat, Ls, LsWhat, ObjectAction, ObjectOf, Objects, Show, Versions, VersionsWhat};
 pub(crate) use media::{
     CatalogAction, CatalogOf, Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes,
 };

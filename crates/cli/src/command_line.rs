@@ -7,8 +7,8 @@ use clap_complete::Shell;
 
 use crate::args::{
     Audit, Backup, Cat, CatalogOf, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls,
-    Man, Mover, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, User,
-    Verify, Versions, Volumes,
+    Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status,
+    User, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -128,6 +128,9 @@ pub(crate) enum Command {
     /// Show everything about one object or volume
     #[command(after_help = "Example:\n  capstan show 7f3a90c1")]
     Show(Show),
+    /// Say which copies an object has and should have, why, and when the rest come
+    #[command(after_help = "Example:\n  capstan object why 7f3a90c1")]
+    Object(ObjectOf),
     /// Write files back
     #[command(
         after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore /home:'ada/*.tex' --to /tmp/back --strip 2\n  capstan restore /home --include '*.tex' --exclude old --to /tmp/back\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"

@@ -46,8 +46,8 @@ pub(crate) use lab::{
 };
 pub(crate) use library::{DoubtedObject, DriveReportRow, ShownClock};
 pub(crate) use lists::{
-    ClockRow, CopyKeptRow, CopyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, OwedCopyRow, ShownObject,
-    ShownVolume,
+    ClockRow, CopyKeptRow, CopyRow, CopyWhyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, OwedCopyRow,
+    ShownObject, ShownVolume,
 };
 pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};

@@ -10,6 +10,7 @@ mod media;
 mod objects;
 mod show;
 mod status;
+mod why;
 
 pub(crate) use clock::clock;
 pub(crate) use files::{ls, ls_there, versions, versions_there};
@@ -21,3 +22,4 @@ pub(crate) use media::{pools, volumes};
 pub(crate) use objects::objects;
 pub(crate) use show::show;
 pub(crate) use status::{findings, metrics_of, status, status_of};
+pub(crate) use why::object;

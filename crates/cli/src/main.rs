@@ -188,6 +188,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Find(find) => list::find(globals, find),
         Command::Versions(versions) => list::versions(globals, versions),
         Command::Show(show) => list::show(globals, show),
+        Command::Object(of) => list::object(globals, of),
         Command::Volumes(volumes) => list::volumes(globals, volumes),
         Command::Drives(args) => drives::drives(globals, args),
         Command::Library(action) => library::library(globals, action),

@@ -93,11 +93,24 @@ impl KeptUntil {
     }
 }
 
+/// Who makes a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyMaker {
+    /// The policy of the backup: it is one of its own copies.
+    Backup,
+    /// A policy of copies, of this name.
+    PolicyOfCopies(String),
+    /// No policy of now.
+    Nobody,
+}
+
 /// How long a copy of an object is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyKept {
     /// The copy's number.
     pub copy: u8,
+    /// Who makes it.
+    pub maker: CopyMaker,
     /// Until when.
     pub until: KeptUntil,
     /// The policy of copies that takes its place sooner, once its own copy is whole, and from when on, nanoseconds
@@ -122,9 +135,19 @@ impl Site {
                 Some((name.clone(), object.started_ns.saturating_add(after_ns)))
             };
             let migrates = migrates.filter_map(from_ns).min_by_key(|(_, from_ns)| *from_ns);
-            CopyKept { copy: end.copy, until, migrates }
+            CopyKept { copy: end.copy, maker: self.copy_maker(object, &end.pool), until, migrates }
         };
         Ok(ends.iter().map(kept).collect())
+    }
+
+    /// Who makes the copy of an object in a pool.
+    pub fn copy_maker(&self, object: &Object, pool: &str) -> CopyMaker {
+        let mut of_copies = self.config.jobs.iter().filter(|(_, job)| job.copies_to(pool, &object.policy));
+        match of_copies.next() {
+            _ if self.is_own_pool(object, pool) => CopyMaker::Backup,
+            Some((policy, _)) => CopyMaker::PolicyOfCopies(policy.clone()),
+            None => CopyMaker::Nobody,
+        }
     }
 
     /// Whether a policy of copies says how long its copies of an object in a pool are kept.

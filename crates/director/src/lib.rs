@@ -97,7 +97,7 @@ pub use config::{
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
-pub use copy_terms::{CopyKept, CopyLifetime, KeptUntil};
+pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use earlier_attempts::EarlierObject;

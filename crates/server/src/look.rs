@@ -16,7 +16,7 @@ use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{PeerAway, RunTerms, Situation, VolumeTaken, WaitingRun, WorkingRun};
-use crate::due::{DecidedUntil, Scheduled};
+use crate::due::{DecidedUntil, Scheduled, forecast};
 use crate::restore_run::RestoreRun;
 
 /// Ended runs among which the usual length of a run is looked for.
@@ -58,6 +58,9 @@ pub struct Look {
     pub situation: Situation,
 }
 
+/// How far ahead the next run of a policy is looked for.
+const NEXT_WITHIN: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
+
 /// A library whose drives cannot be used, as their mover is away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoverAway {
@@ -76,6 +79,15 @@ impl Look {
         let timing = self.policy(policy).and_then(|policy| timing(policy).ok());
         let opens = timing.and_then(|timing| timing.window?.next_open(at, &timing.zone));
         opens.unwrap_or(at)
+    }
+
+    /// When the next run of a policy comes that may begin at a time or later; `None` if none comes within ten years.
+    #[must_use]
+    pub fn next_run(&self, policy: &str, from: Timestamp) -> Option<Timestamp> {
+        let scheduled: Vec<_> = self.scheduled.iter().filter(|one| one.policy == policy).cloned().collect();
+        let from = from.max(self.situation.now);
+        let next = forecast(&scheduled, from, from.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX), 1);
+        next.first().map(|run| self.may_begin(policy, run.starts))
     }
 
     /// The policy of a name.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Args)]
 pub(crate) struct Objects {
@@ -130,6 +130,22 @@ pub(crate) struct Versions {
 pub(crate) struct VersionsWhat {
     /// The path
     pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ObjectOf {
+    #[command(subcommand)]
+    pub(crate) action: ObjectAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ObjectAction {
+    /// List the copies of an object, which policy makes each, how long it is kept, and when what is missing comes
+    #[command(after_help = "Example:\n  capstan object why 7f3a90c1")]
+    Why {
+        /// The object; or a source, for its latest object
+        object: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -251,6 +251,29 @@ pub(crate) struct OwedCopyRow {
     pub(crate) from_ns: i64,
 }
 
+/// A copy that an object has, or should have: a line of `object why`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct CopyWhyRow {
+    /// The object.
+    pub(crate) object: String,
+    /// The copy's number, from 1; null if nothing of it was begun.
+    pub(crate) copy: Option<u8>,
+    /// The pool that it is in, or goes to.
+    pub(crate) pool: String,
+    /// `whole`, `part`, `promised`, `whole, no key`, `part, no key`, or `to come`.
+    pub(crate) state: &'static str,
+    /// The policy that makes it; null if none of now does.
+    pub(crate) policy: Option<String>,
+    /// How long it is kept; null before it is there.
+    pub(crate) kept: Option<CopyKeptRow>,
+    /// When the run begins that makes or completes it, nanoseconds since 1970; null if it is whole, if that run is in
+    /// the queue, or if nothing but a person begins one.
+    pub(crate) comes_ns: Option<i64>,
+    /// The same for people: who makes it, and what comes next.
+    pub(crate) why: String,
+}
+
 /// `show VOLUME`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]

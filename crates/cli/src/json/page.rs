@@ -15,7 +15,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow,
+    AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, CopyWhyRow, DataSetRow,
     DriveReportRow, Event, ExercisedRow, GridRow, GroupRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow,
     MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, ReportedRow, RestoreEnd, RunRow, ScanRow,
     ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow, TellRow,
@@ -62,6 +62,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<FileRow>(&mut generator, "Rows of `ls`, `find`, `versions`"),
         part::<ObjectRow>(&mut generator, "Rows of `objects`"),
         part::<ShownObject>(&mut generator, "`show OBJECT`"),
+        part::<CopyWhyRow>(&mut generator, "`object why`"),
         part::<ShownVolume>(&mut generator, "`show VOLUME`"),
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),

@@ -90,8 +90,8 @@ fn owed_text(owed: &OwedCopy, now_ns: i64) -> String {
     format!("to pool {}, by the next run of policy {}{from}", owed.pool, owed.policy)
 }
 
-fn kept_row(kept: CopyKept) -> CopyKeptRow {
-    let CopyKept { copy, until, migrates } = kept;
+pub(super) fn kept_row(kept: CopyKept) -> CopyKeptRow {
+    let CopyKept { copy, until, migrates, .. } = kept;
     let (until_ns, by_rule_of) = match until {
         KeptUntil::ForEver => (None, None),
         KeptUntil::At(at_ns) => (Some(at_ns), None),
@@ -102,7 +102,7 @@ fn kept_row(kept: CopyKept) -> CopyKeptRow {
 }
 
 /// How long a copy is kept: `until 2026-12-24`, `for ever`, `by the rule of home, or until vault has it`.
-fn kept_text(kept: &CopyKept) -> String {
+pub(super) fn kept_text(kept: &CopyKept) -> String {
     let until = match &kept.until {
         KeptUntil::ForEver => "for ever".to_owned(),
         KeptUntil::At(at_ns) => format!("until {}", units::day(*at_ns)),
@@ -199,7 +199,7 @@ fn copies_table(row: &ObjectRow, extents: &[Extent], kept: &[CopyKept]) -> Table
     table
 }
 
-fn copy_state(copy: &CopyRow) -> &'static str {
+pub(super) fn copy_state(copy: &CopyRow) -> &'static str {
     match (copy.volumes.is_empty(), copy.whole, copy.key_missing) {
         (true, ..) => "promised",
         (false, true, false) => "whole",

@@ -199,6 +199,10 @@ fn a_policy_copies_what_another_backs_up() {
     let object = events(&bench, &["objects"], 0)[0]["object"].as_str().unwrap().to_owned();
     let shown = bench.done(&["show", &object], 0);
     assert!(shown.contains("to copy      to pool vault, by the next run of policy offsite\n"), "{shown}");
+    let why = bench.done(&["object", "why", &object], 0);
+    assert!(why.contains("policy home writes it\n"), "{why}");
+    let to_come = "policy offsite copies it: once somebody runs it (`capstan queue add offsite`)\n";
+    assert!(why.contains("vault    to come") && why.contains(to_come), "{why}");
     assert!(bench.said(&["backup", "offsite"], 2).contains("a server runs it: `capstan queue add offsite`"));
     assert!(bench.said(&["queue", "add", "offsite", "--full"], 1).contains("leave --full out"));
     let copy = || {
@@ -234,6 +238,10 @@ fn a_policy_migrates_what_another_backs_up() {
     let shown = events(&bench, &["show", &object], 0);
     assert_described(&schemas(), "ShownObject", &shown);
     assert_eq!(shown[0]["copies_kept"][0]["migrated_by"], "offsite", "{shown:?}");
+    let why = events(&bench, &["object", "why", &object], 0);
+    assert_described(&schemas(), "CopyWhyRow", &why);
+    let rows: Vec<_> = why.iter().map(|row| (row["copy"].as_u64(), row["state"].as_str().unwrap())).collect();
+    assert_eq!(rows, [(Some(1), "whole"), (None, "to come")], "{why:?}");
     // Somebody copies it by hand first: the daily expiry would find that its time has come.
     bench.done(&["copy", &object, "--to-pool", "vault"], 0);
     let planned = bench.done(&["expire", "--dry-run"], 0);
@@ -241,7 +249,7 @@ fn a_policy_migrates_what_another_backs_up() {
     assert!(planned.contains(": policy offsite has migrated it, and it stays in pool vault\n"), "{planned}");
     assert!(planned.contains("1 copy would be forgotten, 1 volume (A00001) would be scratch"), "{planned}");
     let planned = events(&bench, &["expire", "--dry-run"], 0).remove(0);
-    assert_eq!((&planned["copies"][0]["object"], &planned["freed"][0]), (&object.into(), &"A00001".into()));
+    assert_eq!((&planned["copies"][0]["object"], &planned["freed"][0]), (&object.as_str().into(), &"A00001".into()));
     bench.done(&["queue", "add", "home"], 0);
     serve_until_done(&bench, 1);
     bench.done(&["queue", "add", "offsite"], 0);
@@ -252,6 +260,8 @@ fn a_policy_migrates_what_another_backs_up() {
     assert_eq!((&run["kind"], &run["subject"]), (&"expire".into(), &"offsite".into()), "{run}");
     let copies =
         |object: &Value| object["copies"].as_array().unwrap().iter().map(|copy| copy["pool"].clone()).collect();
+    let why = bench.done(&["object", "why", &object], 0);
+    assert!(why.contains("vault  whole") && why.contains("policy offsite copies it\n"), "{why}");
     let left: Vec<Vec<Value>> = events(&bench, &["objects"], 0).iter().map(copies).collect();
     assert_eq!(left, [["vault"], ["vault"]]);
     assert!(bench.done(&["expire"], 0).contains("0 objects forgotten"), "nothing is left to do");

@@ -30,7 +30,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 41] = [
+const COMMANDS: [&str; 42] = [
     "init",
     "backup",
     "jobs",
@@ -47,6 +47,7 @@ const COMMANDS: [&str; 41] = [
     "find",
     "versions",
     "show",
+    "object",
     "restore",
     "cat",
     "verify",

@@ -9,7 +9,7 @@ use capstan_director::{
 };
 use capstan_keys::api::PeerKind;
 use capstan_service::audit::{AuditEntry, AuditFact};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::acts::{CellActs, sources_of};
 use super::log::KnownNames;
@@ -21,11 +21,8 @@ use super::words::{
 };
 use crate::cell::CellError;
 use crate::cell::enrolments::{CellPeerState, cell_members};
-use crate::due::forecast;
 use crate::look::{Look, look};
 
-/// How far ahead the next run of a policy is looked for.
-const NEXT_WITHIN: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
 /// Longest name of a file in messages.
 const FILE_NAME_LEN_MAX: usize = 200;
 
@@ -189,14 +186,11 @@ fn change_row(change: &PolicyChange, dry_run: bool) -> PolicyChangeRow {
 }
 
 fn row(look: &Look, policy: &BackupPolicy, copies_of: Option<CopiedRow>) -> BackupPolicyRow {
-    let scheduled: Vec<_> = look.scheduled.iter().filter(|one| one.policy == policy.name).cloned().collect();
-    let now = look.situation.now;
-    let next = forecast(&scheduled, now, now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX), 1);
     BackupPolicyRow {
         policy: policy.name.clone(),
         schedule: policy.config.schedule.clone(),
         enabled: !policy.config.is_switched_off(),
-        next_ns: next.first().map(|run| ns(look.may_begin(&policy.name, run.starts))),
+        next_ns: look.next_run(&policy.name, look.situation.now).map(ns),
         zone: policy.config.zone.clone(),
         window: policy.config.window.clone(),
         priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),
