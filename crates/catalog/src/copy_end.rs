@@ -4,14 +4,14 @@
 //! further copy has a retention of its own, and a catalog that is made anew knows it. An object is kept as long as one
 //! of its copies.
 //!
-//! Of a copy that is forgotten nothing stays: what it had on volumes counts for nothing any more, and is written over
-//! in its time. Another copy is whole; so nothing of the object is lost, and there is nothing to take back.
+//! Of a copy that is forgotten its number alone stays: what it had on volumes counts for nothing any more, and is
+//! written over in its time. Another copy is whole; so nothing of the object is lost, and nothing is taken back.
 
-use capstan_format::ObjectId;
+use capstan_format::{ObjectId, Volser};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::db::params;
+use crate::db::{Row, params};
 use crate::volume::VolumeState;
 
 /// A wanted copy of which some volume has something, and until when it is kept.
@@ -37,22 +37,29 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn copy_ends(&self, object: Option<ObjectId>) -> Result<Vec<CopyEnd>, CatalogError> {
-        let query = "SELECT wanted_copies.object, wanted_copies.copy, wanted_copies.pool,
-                            whole = 1 AND count(key_destroyed_ns) = 0
-                                AND count(CASE WHEN state = ?2 THEN 1 END) = 0,
-                            CASE WHEN count(copies.expires_ns) < count(*) THEN NULL
-                                 WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END
-                     FROM wanted_copies JOIN copies
-                         ON copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy
-                     JOIN volumes ON volumes.volume = copies.volume
-                     JOIN objects ON objects.object = wanted_copies.object
-                     WHERE expired_ns IS NULL AND (?1 IS NULL OR wanted_copies.object = ?1)
-                     GROUP BY wanted_copies.object, wanted_copies.copy, wanted_copies.pool, whole
-                     ORDER BY wanted_copies.object, wanted_copies.copy";
-        self.db.query(query, params![object.map(|object| object.0), VolumeState::Suspect.code()], |row| {
+        let of_one = if object.is_some() { "AND wanted_copies.object = ?2" } else { "" };
+        let query = format!(
+            "SELECT wanted_copies.object, wanted_copies.copy, wanted_copies.pool,
+                    whole = 1 AND count(key_destroyed_ns) = 0 AND count(CASE WHEN state = ?1 THEN 1 END) = 0,
+                    CASE WHEN count(copies.expires_ns) < count(*) THEN NULL
+                         WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END
+             FROM wanted_copies JOIN copies
+                 ON copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy
+             JOIN volumes ON volumes.volume = copies.volume
+             JOIN objects ON objects.object = wanted_copies.object
+             WHERE expired_ns IS NULL {of_one}
+             GROUP BY wanted_copies.object, wanted_copies.copy, wanted_copies.pool, whole
+             ORDER BY wanted_copies.object, wanted_copies.copy"
+        );
+        let suspect = VolumeState::Suspect.code();
+        let row = |row: &Row<'_>| {
             let (object, copy, pool) = (ObjectId(row.get(0)?), row.get(1)?, row.get(2)?);
             Ok(CopyEnd { object, copy, pool, is_whole: row.get(3)?, expires_ns: row.get(4)? })
-        })
+        };
+        match object {
+            Some(object) => self.db.query(&query, params![suspect, object.0], row),
+            None => self.db.query(&query, params![suspect], row),
+        }
     }
 
     /// Forgets copies of living objects, in one transaction, as far as another copy is known to be whole; gives those.
@@ -75,10 +82,15 @@ impl Catalog {
                 );
                 transaction.execute(&of_copy, params![object.0, copy])?;
             }
-            for table in ["copies", "wanted_copies"] {
-                let of_copy = format!("DELETE FROM {table} WHERE object = ?1 AND copy = ?2");
-                transaction.execute(&of_copy, params![object.0, copy])?;
-            }
+            transaction.execute("DELETE FROM copies WHERE object = ?1 AND copy = ?2", params![object.0, copy])?;
+            let number_stays = "UPDATE wanted_copies SET whole = 2 WHERE object = ?1 AND copy = ?2";
+            transaction.execute(number_stays, params![object.0, copy])?;
+            // The object is kept as long as what is left of it.
+            let end = "UPDATE objects SET expires_ns =
+                       (SELECT CASE WHEN min(coalesce(copies.expires_ns, 0)) = 0 THEN 0 ELSE max(copies.expires_ns) END
+                        FROM copies WHERE copies.object = ?1)
+                       WHERE object = ?1";
+            transaction.execute(end, params![object.0])?;
             forgotten.push((*object, *copy));
         }
         transaction.commit()?;
@@ -89,7 +101,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub fn copies_on(&self, volser: &capstan_format::Volser) -> Result<Vec<(ObjectId, u8)>, CatalogError> {
+    pub fn copies_on(&self, volser: &Volser) -> Result<Vec<(ObjectId, u8)>, CatalogError> {
         let query = "SELECT object, copy FROM copies JOIN volumes USING (volume) JOIN objects USING (object)
                      WHERE volser = ?1 AND expired_ns IS NULL ORDER BY object";
         self.db.query(query, params![volser.as_str()], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))

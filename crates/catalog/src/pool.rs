@@ -68,8 +68,8 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn copies_wanted_in(&self, pool: &str) -> Result<u64, CatalogError> {
-        let count =
-            "SELECT count(*) FROM wanted_copies JOIN objects USING (object) WHERE pool = ?1 AND expired_ns IS NULL";
+        let count = "SELECT count(*) FROM wanted_copies JOIN objects USING (object)
+             WHERE pool = ?1 AND whole < 2 AND expired_ns IS NULL";
         self.db.query_count(count, params![pool])
     }
 

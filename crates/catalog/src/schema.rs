@@ -320,6 +320,7 @@ pub(crate) const STEPS: [&str; 36] = [
     // of its own. Until now none had.
     "
     ALTER TABLE copies ADD COLUMN expires_ns INTEGER;
+    UPDATE copies SET expires_ns = (SELECT expires_ns FROM objects WHERE objects.object = copies.object);
     ",
 ];
 

@@ -8,6 +8,9 @@
 //! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that
 //! looking for what is not whole costs as much as there is of it, however long the history is. Whatever may falsify it
 //! takes it back: a stream that turns out to be longer, a volume that is labelled anew, damage that is found.
+//!
+//! A copy that was forgotten while its object stays is wanted no longer ([`Catalog::forget_copies`]), and `whole` is 2.
+//! Its row keeps its number: what is left of it on volumes bears that, and no other copy may.
 
 use std::collections::HashSet;
 
@@ -97,7 +100,16 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn wanted_copies(&self, object: ObjectId) -> Result<Vec<WantedCopy>, CatalogError> {
-        self.db.query(wanted!("WHERE object = ?1 ORDER BY copy"), params![object.0], wanted_row)
+        self.db.query(wanted!("WHERE object = ?1 AND whole < 2 ORDER BY copy"), params![object.0], wanted_row)
+    }
+
+    /// The numbers that copies of an object were promised, with their pools; also those of copies that were forgotten.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn copy_numbers(&self, object: ObjectId) -> Result<Vec<(u8, String)>, CatalogError> {
+        let query = "SELECT copy, pool FROM wanted_copies WHERE object = ?1 ORDER BY copy";
+        self.db.query(query, params![object.0], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Wanted copies of complete objects that are not known to be whole, the oldest object first.
@@ -178,10 +190,13 @@ fn wanted_row(row: &Row<'_>) -> Result<WantedCopy, CatalogError> {
 }
 
 /// Notes a wanted copy. Should a copy's volumes be of several pools, the first by name counts, whatever order they come
-/// in.
+/// in. One that was forgotten is wanted again.
 pub(crate) fn want(db: &Transaction<'_>, object: ObjectId, copy: u8, pool: &str) -> Result<(), CatalogError> {
     let put = "INSERT INTO wanted_copies (object, copy, pool, whole) VALUES (?1, ?2, ?3, 0)
-               ON CONFLICT (object, copy) DO UPDATE SET pool = excluded.pool WHERE excluded.pool < wanted_copies.pool";
+               ON CONFLICT (object, copy) DO UPDATE SET
+               pool = CASE WHEN excluded.pool < wanted_copies.pool THEN excluded.pool ELSE wanted_copies.pool END,
+               whole = CASE WHEN wanted_copies.whole = 2 THEN 0 ELSE wanted_copies.whole END
+               WHERE excluded.pool < wanted_copies.pool OR wanted_copies.whole = 2";
     db.execute(put, params![object.0, copy, pool]).map(drop)
 }
 

@@ -165,10 +165,11 @@ impl Site {
     pub(crate) fn copy_to_promise(&self, object: &Object, pool: &str) -> Result<Option<u8>, DirectorError> {
         let catalog = locked(&self.catalog);
         let copies = catalog.copies(object.id)?;
-        let wanted = catalog.wanted_copies(object.id)?;
-        let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
-        // A copy that was promised to this pool and never begun is the one that is made now.
-        let promised = wanted.iter().find(|wanted| wanted.pool == pool).map(|wanted| wanted.copy);
+        let promised = catalog.copy_numbers(object.id)?;
+        let numbers = copies.iter().map(|copy| copy.copy).chain(promised.iter().map(|(copy, _)| *copy));
+        // A copy that was promised to this pool and never begun is the one that is made now; so is one that was there
+        // and was forgotten: what its volumes still have of it bears that number.
+        let promised = promised.iter().find(|(_, of)| of == pool).map(|(copy, _)| *copy);
         let next = numbers.max().unwrap_or(0).checked_add(1);
         Ok(promised.or(next))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use capstan_catalog::{CopyEnd, Object, Timeline};
+use capstan_catalog::{CopyEnd, Object, ObjectStatus, Timeline};
 use capstan_format::{ObjectId, ObjectRecord};
 use jiff::tz::TimeZone;
 
@@ -15,7 +15,7 @@ use crate::site::{Site, locked};
 
 /// The end of a copy on which the keep rule of a policy of copies decides. Without the policy nobody decides: then it
 /// is kept, whatever becomes of the backup's own copies.
-const BY_RULE: i64 = i64::MAX;
+pub(crate) const BY_RULE: i64 = i64::MAX;
 
 /// The policy of copies that copies to a pool what another one has backed up.
 pub(crate) fn copying<'a>(jobs: &'a BTreeMap<String, JobConfig>, policy: &str, pool: &str) -> Option<&'a JobConfig> {
@@ -33,6 +33,16 @@ impl CopyLifetime {
     /// As its policy says.
     pub(crate) fn of(job: &JobConfig) -> Self {
         Self { retention_ns: job.retention_ns(), rule: job.keep }
+    }
+
+    /// Whether it is by a retention.
+    pub(crate) fn has_retention(self) -> bool {
+        self.retention_ns.is_some()
+    }
+
+    /// The same by another rule, or by none.
+    pub(crate) fn with_rule(self, rule: Option<KeepRule>) -> Self {
+        Self { rule, ..self }
     }
 
     /// Of which of these complete objects, the latest first, it keeps a copy now, with what they stand on. What would
@@ -125,6 +135,7 @@ impl Site {
     /// The catalog cannot be read.
     pub fn copies_kept(&self, object: &Object) -> Result<Vec<CopyKept>, DirectorError> {
         let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
+        let owed = self.copies_owed_of(object)?;
         let kept = |end: &CopyEnd| {
             let expires_ns = end.expires_ns.unwrap_or(object.expires_ns);
             let until = self.kept_until(object, &end.pool, expires_ns);
@@ -132,7 +143,9 @@ impl Site {
             let is_own = self.is_own_pool(object, &end.pool);
             let from_ns = |(name, job): (&String, &JobConfig)| {
                 let after_ns = job.migrate_after_ns().filter(|_| is_own)?;
-                Some((name.clone(), object.started_ns.saturating_add(after_ns)))
+                let is_there = ends.iter().any(|end| end.pool == job.first_pool());
+                let comes = is_there || owed.iter().any(|owed| owed.policy == *name);
+                comes.then(|| (name.clone(), object.started_ns.saturating_add(after_ns)))
             };
             let migrates = migrates.filter_map(from_ns).min_by_key(|(_, from_ns)| *from_ns);
             CopyKept { copy: end.copy, maker: self.copy_maker(object, &end.pool), until, migrates }
@@ -160,16 +173,26 @@ impl Site {
         self.config.jobs.get(&object.policy).is_some_and(|job| job.own_pools().any(|own| own == pool))
     }
 
+    /// As `expiry::copies` judges it.
     fn kept_until(&self, object: &Object, pool: &str, expires_ns: i64) -> KeptUntil {
         let rule = |policy: &String, job: &JobConfig| Some(KeptUntil::Rule { policy: policy.clone(), rule: job.keep? });
         let is_own = self.is_own_pool(object, pool);
         let mut others = self.config.jobs.iter().filter(|(_, job)| !is_own && job.copies_to(pool, &object.policy));
-        let of_copies = others.find_map(|(policy, job)| rule(policy, job));
-        let own = || {
-            let job = self.config.jobs.get(&object.policy).filter(|_| is_own || expires_ns == 0);
-            job.and_then(|job| rule(&object.policy, job))
-        };
-        of_copies.or_else(own).unwrap_or_else(|| KeptUntil::at(expires_ns))
+        let of_copies = others.clone().find(|(_, job)| job.keep.is_some() || job.retention.is_some());
+        if let Some((policy, job)) = of_copies {
+            let is_open = matches!(expires_ns, 0 | BY_RULE);
+            let after = |ns| KeptUntil::At(object.started_ns.saturating_add(ns));
+            return match (job.keep, job.retention_ns()) {
+                // The rule counts once the volumes do not keep it any longer.
+                (Some(_), _) if !is_open && expires_ns > self.now_ns() => KeptUntil::At(expires_ns),
+                (Some(rule), _) => KeptUntil::Rule { policy: policy.clone(), rule },
+                (None, Some(ns)) if is_open => after(ns),
+                (None, _) => KeptUntil::at(expires_ns),
+            };
+        }
+        let as_own = is_own || expires_ns == 0 || others.next().is_some();
+        let job = self.config.jobs.get(&object.policy).filter(|_| as_own);
+        job.and_then(|job| rule(&object.policy, job)).unwrap_or_else(|| KeptUntil::at(expires_ns))
     }
 
     /// The record that an object has on volumes of a pool to which it is copied.
@@ -179,6 +202,10 @@ impl Site {
 
     /// Until when a copy in a pool is kept: as its policy of copies says, else as long as the backup's own copies.
     pub(crate) fn end_of_copy(&self, object: &Object, pool: &str) -> Result<i64, DirectorError> {
+        // What is not complete goes on under the end that it was begun with.
+        if object.status != ObjectStatus::Complete {
+            return Ok(object.expires_ns);
+        }
         let jobs = &self.config.jobs;
         let of_policy = copying(jobs, &object.policy, pool);
         // A rule has no end that could be locked.
@@ -196,10 +223,8 @@ impl Site {
         if let Some(shortest) = shortest {
             return Ok(shortest);
         }
-        // None of its own copies is left, and this is one of them.
-        let Some(job) = jobs.get(&object.policy).filter(|job| job.own_pools().any(|own| own == pool)) else {
-            return Ok(object.expires_ns);
-        };
+        // None of its own copies is left.
+        let Some(job) = jobs.get(&object.policy) else { return Ok(object.expires_ns) };
         Ok(match Retention::of_job(job) {
             Retention::For(ns) => after(ns),
             Retention::ByRule => 0,

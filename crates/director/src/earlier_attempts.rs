@@ -124,9 +124,9 @@ impl Site {
 /// Whether an object is in the pools and copies that a request asks for, with the same paths left out, whole if that is
 /// asked for, and kept for as long.
 fn is_as_asked(catalog: &Catalog, object: &Object, request: &BackupRequest) -> Result<bool, DirectorError> {
-    let wanted = catalog.wanted_copies(object.id)?;
-    let mut asked = (1..=request.copies).map(|copy| (copy, name_of_copy(&request.pool, copy)));
-    let has_copies = asked.all(|(copy, pool)| wanted.iter().any(|wanted| wanted.copy == copy && wanted.pool == pool));
+    // What was migrated since was there.
+    let promised = catalog.copy_numbers(object.id)?;
+    let has_copies = (1..=request.copies).all(|copy| promised.contains(&(copy, name_of_copy(&request.pool, copy))));
     let left_out = if object.kind == ObjectKind::Tree { catalog.left_out(object.id)? } else { None };
     let is_alike = has_copies && left_out.is_none_or(|rules| rules == request.tree.rules());
     // Somebody may have asked for a full backup since, or for a longer retention.

@@ -30,19 +30,22 @@ use capstan_format::{ObjectId, Volser, VolumeId};
 use jiff::tz::TimeZone;
 
 pub use self::copies::{CopyingPolicy, ForgottenCopy};
-use self::copies::{forgotten_copies, judge};
+use self::copies::{forgotten_copies, judge, leave_what_is_claimed_elsewhere};
 pub(crate) use self::reduction::KEEP_RULES_FACT;
 pub use self::reduction::{KeepReduction, UnaskedExpiry};
 pub use self::undo::Unexpired;
 use crate::clock::distance;
 use crate::config::JobConfig;
-use crate::copy_terms::CopyLifetime;
 use crate::error::until_words;
 use crate::hold::Hold;
 use crate::keep::{KeepRule, KeptBy};
+use crate::keys::volumes_without_key;
 use crate::retention_lock::{keeps_until, locked_until};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
+
+/// Copies that are forgotten in one transaction.
+const COPIES_AT_ONCE: usize = 500;
 
 /// What is to be forgotten.
 #[derive(Debug, Clone)]
@@ -131,6 +134,8 @@ pub enum Kept {
     },
     /// A restore that waits, or is at work, gives it back.
     Restored,
+    /// A policy of copies has yet to copy it, and keeps it longer.
+    Owed,
     /// So many living objects stand on it directly.
     Base {
         /// How many.
@@ -226,6 +231,9 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
              source is gone for good, use --gone {source}"
         ),
         Kept::Restored => "a restore in the queue gives it back: it can expire once that has ended".to_owned(),
+        Kept::Owed => {
+            "a policy of copies has yet to copy it, and keeps it longer: `capstan object why` says when".to_owned()
+        }
         Kept::Base { dependents: 1 } => {
             format!("1 object that is kept is based on it: name that one as well (`capstan objects --source {source}`)")
         }
@@ -296,6 +304,8 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
             kept.push((object.clone(), Kept::Last));
         } else if known.restored.contains(&object.id) {
             kept.push((object.clone(), Kept::Restored));
+        } else if request.named.is_empty() && judged.is_owed(object.id) {
+            kept.push((object.clone(), Kept::Owed));
         } else if dependents_left > 0 {
             kept.push((object.clone(), Kept::Base { dependents: dependents_left }));
         } else {
@@ -344,7 +354,9 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
     for object in &known.objects {
         let source = (&object.source[..], &object.client[..]);
         let is_complete = object.status == ObjectStatus::Complete;
-        if rules.contains_key(&object.policy) {
+        // The rule of a policy of copies is for copies, whatever bore its name before.
+        let is_of_copies = known.copying.iter().any(|policy| policy.name == object.policy);
+        if !is_of_copies && rules.contains_key(&object.policy) {
             // The latest come first, so what is known by now is later.
             let ruling = match known.timeline.begun(object.id) {
                 _ if !is_complete && complete.contains(&source) => Ruling::Goes,
@@ -419,7 +431,7 @@ impl Site {
             restorable,
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
-            copies: catalog.copy_ends(None)?,
+            copies: readable_copies(&catalog)?,
             copying: self.copying_policies(),
             own_pools: self.own_pools(),
             volumes,
@@ -439,16 +451,7 @@ impl Site {
 
     /// What policies of copies say of how long copies are kept.
     fn copying_policies(&self) -> Vec<CopyingPolicy> {
-        let copying = self.config.jobs.iter().filter(|(_, job)| job.is_of_copies());
-        let says = |(name, job): (&String, &JobConfig)| CopyingPolicy {
-            name: name.clone(),
-            pool: job.first_pool().to_owned(),
-            copies_of: job.copies_of.clone(),
-            keeps: CopyLifetime::of(job),
-            migrate_after_ns: job.migrate_after_ns(),
-            is_on: !job.is_switched_off(),
-        };
-        copying.map(says).collect()
+        self.config.jobs.iter().filter_map(|(name, job)| CopyingPolicy::of(name, job)).collect()
     }
 
     /// The pools that jobs and policies write their backups to.
@@ -496,6 +499,7 @@ impl Site {
     pub fn plan_migration(&self, policy: &str) -> Result<ExpiryPlan, DirectorError> {
         let mut plan = self.plan_expiry(&of_policy(policy))?;
         plan.copies.retain(|copy| copy.migrated_by.is_some());
+        plan.forget.clear();
         Ok(plan)
     }
 
@@ -523,10 +527,12 @@ impl Site {
         now.check()?;
         let named = &request.named;
         self.leave_what_is_used(&mut now.forget, &shown.forget, &claimed, named)?;
-        let was_shown = |copy: &ForgottenCopy| {
-            shown.copies.iter().any(|was| (was.object.id, was.copy) == (copy.object.id, copy.copy))
+        let were_shown: HashSet<_> = shown.copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
+        let goes = |copy: &ForgottenCopy| {
+            claimed.contains(&copy.object.id) && were_shown.contains(&(copy.object.id, copy.copy))
         };
-        now.copies.retain(|copy| claimed.contains(&copy.object.id) && was_shown(copy));
+        let are_left: Vec<Object> = shown.forget.iter().filter(|was| is_left(&now.forget, was)).cloned().collect();
+        leave_what_is_claimed_elsewhere(&mut now.copies, goes, &are_left);
         now.frees.retain(|volser| shown.frees.contains(volser));
         // What is in a drive is looked at by the next run.
         let mut volumes: Vec<Hold> = Vec::new();
@@ -556,7 +562,11 @@ impl Site {
             held.extend(copies.flat_map(|copy| copy.volumes));
         }
         let copies: Vec<_> = now.copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
-        let forgotten = catalog.forget_copies(&copies)?;
+        let mut forgotten = HashSet::new();
+        // Whoever records a checkpoint waits for no more than some of them.
+        for some in copies.chunks(COPIES_AT_ONCE) {
+            forgotten.extend(catalog.forget_copies(some)?);
+        }
         now.copies.retain(|copy| forgotten.contains(&(copy.object.id, copy.copy)));
         if agrees {
             self.note_rules(&mut catalog, &request.policies)?;
@@ -592,6 +602,22 @@ impl Site {
         now.frees = freed;
         Ok(now)
     }
+}
+
+/// Until when copies are kept, and which of them can be read.
+fn readable_copies(catalog: &Catalog) -> Result<Vec<CopyEnd>, DirectorError> {
+    let mut copies = catalog.copy_ends(None)?;
+    let mut lost = HashSet::new();
+    for volser in volumes_without_key(catalog)? {
+        lost.extend(catalog.copies_on(&volser)?);
+    }
+    copies.iter_mut().for_each(|copy| copy.is_whole &= !lost.contains(&(copy.object, copy.copy)));
+    Ok(copies)
+}
+
+/// Whether an object is not among those that go.
+fn is_left(forget: &[Object], object: &Object) -> bool {
+    forget.iter().all(|going| going.id != object.id)
 }
 
 /// What a policy of copies has forgotten; it has no objects of its own.

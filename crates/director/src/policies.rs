@@ -223,6 +223,7 @@ impl Site {
         let seen = locked(&self.catalog).policies()?;
         for (name, policy) in named.policies.iter().filter(|(_, policy)| policy.is_of_copies()) {
             let checked = self.check_copied((name, policy), &named, &seen, others);
+            let checked = checked.and_then(|()| check_alone((name, policy), &named, &seen, others));
             checked.map_err(|(key, reason)| wrong(fault_of(text, ("policies", name), key, &reason)))?;
         }
         // Nor do those that stay copy what the file makes of others.
@@ -370,6 +371,29 @@ impl Site {
     fn take_policies_in(&mut self, folded: FoldedPolicies) {
         (self.config, self.policy_names, self.policy_faults) = (folded.config, folded.names, folded.faults);
     }
+}
+
+/// Refuses a second policy that copies the same backups to the same pool: who of them says how long the copy is kept?
+fn check_alone(
+    (name, policy): (&String, &JobConfig),
+    named: &PolicyFile,
+    seen: &[PolicyText],
+    others: OtherPolicies,
+) -> Result<(), Wrong> {
+    let stays = |text: &&PolicyText| others == OtherPolicies::Keep && !named.policies.contains_key(&text.name);
+    let texts = seen.iter().filter(stays);
+    let those: Vec<(&String, JobConfig)> =
+        texts.map(|text| (&text.name, toml::from_str(&text.text).unwrap_or_default())).collect();
+    let all = named.policies.iter().chain(those.iter().map(|(name, policy)| (*name, policy)));
+    for (other, config) in all.filter(|(other, _)| *other != name) {
+        let pool = policy.first_pool();
+        if let Some(copied) = policy.copies_of.iter().find(|copied| config.copies_to(pool, copied)) {
+            let reason =
+                format!("policy {other} copies the backups of {copied} to pool {pool} already: name another pool");
+            return Err((Some("pool"), reason));
+        }
+    }
+    Ok(())
 }
 
 /// What keeps a policy from copying the backups of another one, if anything does.

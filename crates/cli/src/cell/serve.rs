@@ -244,7 +244,7 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
         }
         ServerEvent::Expired { objects, copies, volumes, notices } => {
             let (what, volumes) = (forgotten_text(objects, copies), scratch_again(&volumes));
-            tell(&format!("retention has ended: {what} forgotten{volumes}"));
+            tell(&format!("expiry: {what} forgotten{volumes}"));
             notices.iter().for_each(|notice| tell(notice));
         }
         ServerEvent::Stopped => tell("the server has stopped"),

@@ -59,6 +59,10 @@ fn migrated_text(site: &Site, job: &JobConfig, policy: &str, display: &Display) 
     }
     match migrate(site, policy) {
         Ok(None) => String::new(),
+        Ok(Some(Expired { copies: 0, notices, .. })) => {
+            notices.iter().for_each(|notice| display.warn(notice));
+            String::new()
+        }
         Ok(Some(Expired { copies, volumes, notices, .. })) => {
             notices.iter().for_each(|notice| display.warn(notice));
             let freed = match volumes.len() {

@@ -65,6 +65,7 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
                 Kept::Last => "the last that can be restored".to_owned(),
                 Kept::Base { dependents } => format!("{} on it", stand(*dependents)),
                 Kept::Restored => "a restore in the queue gives it back".to_owned(),
+                Kept::Owed => "a policy of copies has yet to copy it".to_owned(),
                 Kept::Locked { .. } => kept_reason(*why, &object.source),
             };
             list(cli, &format!("would keep {}: {why}", named_object(object)));
@@ -208,9 +209,7 @@ fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan
         }
     }
     if !args.dry_run && !plan.copies.is_empty() {
-        println!(
-            "Copies of objects that stay are not taken back: `capstan copy OBJECT --to-pool POOL` makes another one."
-        );
+        println!("Copies of objects that stay cannot be taken back.");
     }
     if let Some(line) = bases_line(plan) {
         display.say(&line);

@@ -1,14 +1,16 @@
 //! Copies that are forgotten while their objects stay.
 //!
 //! Each copy has its own end. A backup's own copies, in the pools that its policy writes to, end by that policy's keep
-//! rule, or when their volumes say. A copy that a policy of copies made ends by the rule of that policy, or when its
-//! volumes say. An object is kept as long as one of its copies, and so is what it stands on.
+//! rule, or when their volumes say. A copy in the pool of a policy of copies ends once that policy does not keep it any
+//! more, and not before its volumes say; if the policy says nothing, it ends as the backup's own copies do. Any other
+//! copy ends when its volumes say. An object is kept as long as one of its copies, and so is what it stands on.
 //!
-//! - A copy whose end has come is forgotten if another one is whole whose end has not.
+//! - A copy whose end has come is forgotten if another one is whole whose end has not. One that something stands on in
+//!   the same pool has no end.
 //! - Where a policy of copies migrates, a backup's own copies are forgotten once they are old enough and the copy of
 //!   that policy is whole, whatever their own end is; but not before the other policies of copies have theirs.
-//! - No copy is forgotten while its retention is locked, while a restore of the queue gives its object back, or while
-//!   an object that stands on this one has a copy in the same pool: who restores from one pool needs no other.
+//! - What a policy of copies with a retention or rule has yet to copy stays until it is copied.
+//! - No copy is forgotten while its retention is locked, or while a restore of the queue gives its object back.
 //! - The last whole copy of an object is never forgotten here.
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +19,8 @@ use capstan_catalog::{CopyEnd, Object, ObjectStatus};
 use capstan_format::ObjectId;
 
 use super::{ExpiryRequest, ExpirySnapshot, Ruling};
-use crate::copy_terms::CopyLifetime;
+use crate::config::JobConfig;
+use crate::copy_terms::{BY_RULE, CopyLifetime};
 use crate::keep::{BackupsOfSources, KeepRule};
 use crate::retention_lock::{ends_at, is_locked_until};
 
@@ -60,32 +63,110 @@ enum Terms {
     Own { in_its_pools: bool },
     /// That of its volumes.
     Recorded,
-    /// The rule of this policy of copies, by its place among them.
-    Rule(usize),
+    /// That of a policy of copies, by its place among them.
+    Policy(usize),
 }
 
 /// A copy, and whether its end has come.
-pub(super) struct Judged<'a> {
+struct Judged<'a> {
     end: &'a CopyEnd,
     terms: Terms,
     is_over: bool,
 }
 
 /// The copies of objects, and whether the end of each has come.
-pub(super) struct JudgedCopies<'a>(HashMap<ObjectId, Vec<Judged<'a>>>);
+pub(super) struct JudgedCopies<'a> {
+    copies: HashMap<ObjectId, Vec<Judged<'a>>>,
+    /// Objects that some policy of copies has yet to copy.
+    awaited: HashSet<ObjectId>,
+    /// Those of them that it keeps by terms of its own.
+    owed: HashSet<ObjectId>,
+}
 
 impl JudgedCopies<'_> {
     /// Whether the end of all copies of a complete object has come; `None` where nobody knows of any.
     pub(super) fn are_over(&self, object: &Object) -> Option<bool> {
-        let copies = self.0.get(&object.id).filter(|_| object.status == ObjectStatus::Complete)?;
+        let copies = self.copies.get(&object.id).filter(|_| object.status == ObjectStatus::Complete)?;
         Some(copies.iter().all(|copy| copy.is_over))
     }
+
+    /// Whether a policy of copies has yet to copy an object, to keep it longer.
+    pub(super) fn is_owed(&self, object: ObjectId) -> bool {
+        self.owed.contains(&object)
+    }
+}
+
+/// Keep rules by policy.
+type Rules = HashMap<String, KeepRule>;
+
+impl CopyingPolicy {
+    /// A policy, if it is one of copies.
+    pub(super) fn of(name: &str, job: &JobConfig) -> Option<Self> {
+        job.is_of_copies().then(|| Self {
+            name: name.to_owned(),
+            pool: job.first_pool().to_owned(),
+            copies_of: job.copies_of.clone(),
+            keeps: CopyLifetime::of(job),
+            migrate_after_ns: job.migrate_after_ns(),
+            is_on: !job.is_switched_off(),
+        })
+    }
+
+    fn copies(&self, object: &Object) -> bool {
+        self.copies_of.contains(&object.policy)
+    }
+
+    /// Whether it says how long its copies are kept.
+    fn has_terms(&self, rules: &Rules) -> bool {
+        self.keeps.has_retention() || rules.contains_key(&self.name)
+    }
+
+    /// Of which objects it would make a copy now.
+    fn wants(&self, known: &ExpirySnapshot, rules: &Rules) -> HashSet<ObjectId> {
+        let is_copied = |object: &&Object| object.status == ObjectStatus::Complete && self.copies(object);
+        let lifetime = self.keeps.with_rule(rules.get(&self.name).copied());
+        lifetime.kept(known.objects.iter().filter(is_copied), &known.timeline, &known.zone)
+    }
+
+    /// Of which objects its rule keeps the copies that are there; none where it has no rule. Those of which nobody
+    /// knows yet when they were begun are kept, and so are those whose copy is not whole.
+    fn kept_by_rule(&self, known: &ExpirySnapshot, rules: &Rules, whole: &HashSet<ObjectId>) -> HashSet<ObjectId> {
+        let Some(rule) = rules.get(&self.name) else { return HashSet::new() };
+        let mut kept = HashSet::new();
+        let mut backups = BackupsOfSources::default();
+        // The latest come first.
+        for object in known.objects.iter().filter(|object| self.copies(object)) {
+            match known.timeline.begun(object.id).filter(|begun| begun.is_bounded && whole.contains(&object.id)) {
+                None => drop(kept.insert(object.id)),
+                Some(begun) => backups.add(object, begun.by_ns),
+            }
+        }
+        kept.extend(backups.kept(rule, &known.zone));
+        kept
+    }
+
+    /// Objects of which its pool has a copy that is whole.
+    fn whole(&self, known: &ExpirySnapshot) -> HashSet<ObjectId> {
+        let is_there = |end: &&CopyEnd| end.pool == self.pool && end.is_whole;
+        known.copies.iter().filter(is_there).map(|end| end.object).collect()
+    }
+}
+
+/// Whether a copy's volumes leave it to a policy when it ends.
+fn is_left_open(end: &CopyEnd, object: &Object) -> bool {
+    matches!(end.expires_ns.unwrap_or(object.expires_ns), 0 | BY_RULE)
+}
+
+/// Whether a copy's volumes say that its end has come.
+fn is_over_as_recorded(known: &ExpirySnapshot, end: &CopyEnd, object: &Object) -> bool {
+    let at_ns = ends_at(object, end.expires_ns.unwrap_or(object.expires_ns), &known.timeline);
+    at_ns.is_some_and(|at_ns| at_ns <= known.timeline.reading().now_ns)
 }
 
 /// Judges all copies, by what keep rules say of the objects.
 pub(super) fn judge<'a>(
     known: &'a ExpirySnapshot,
-    rules: &HashMap<String, KeepRule>,
+    rules: &Rules,
     request: &ExpiryRequest,
     ruled: &HashMap<ObjectId, Ruling>,
 ) -> JudgedCopies<'a> {
@@ -93,96 +174,74 @@ pub(super) fn judge<'a>(
     for end in &known.copies {
         ends.entry(end.object).or_default().push(end);
     }
-    let kept: Vec<_> = known.copying.iter().map(|policy| kept_by_rule(known, policy, rules, &ends)).collect();
-    let now_ns = known.timeline.reading().now_ns;
-    let mut judged = HashMap::new();
+    let (mut awaited, mut owed, mut kept) = (HashSet::new(), HashSet::new(), Vec::new());
+    for policy in &known.copying {
+        let (mut wanted, whole) = (policy.wants(known, rules), policy.whole(known));
+        let lacking = wanted.iter().copied().filter(|object| policy.is_on && !whole.contains(object));
+        awaited.extend(lacking.clone());
+        if policy.has_terms(rules) {
+            owed.extend(lacking);
+        }
+        wanted.extend(policy.kept_by_rule(known, rules, &whole));
+        kept.push(wanted);
+    }
+    let mut copies = HashMap::new();
     for object in &known.objects {
-        let own = known.own_pools.get(&object.policy);
+        let Some(ends) = ends.get(&object.id) else { continue };
+        let is_chosen = request.policies.takes(&object.policy);
         let judge = |end: &&'a CopyEnd| {
-            let is_over_as_recorded = || {
-                let expires_ns = end.expires_ns.unwrap_or(object.expires_ns);
-                ends_at(object, expires_ns, &known.timeline).is_some_and(|at_ns| at_ns <= now_ns)
-            };
-            let terms = terms_of(end, object, (known, rules), own);
+            let terms = terms_of(known, rules, end, object);
             let is_over = match terms {
-                Terms::Own { .. } => {
-                    request.policies.takes(&object.policy)
-                        && match ruled.get(&object.id) {
-                            Some(ruling) => matches!(ruling, Ruling::Goes),
-                            None => is_over_as_recorded(),
-                        }
+                Terms::Own { in_its_pools } if is_chosen => {
+                    let is_over = ruled.get(&object.id).map_or_else(
+                        || is_over_as_recorded(known, end, object),
+                        |ruling| matches!(ruling, Ruling::Goes),
+                    );
+                    // A longer end that was recorded once is kept, whatever its policy has become.
+                    let is_for_ever = end.expires_ns.unwrap_or(object.expires_ns) == 0;
+                    is_over && (in_its_pools || is_for_ever || is_over_as_recorded(known, end, object))
                 }
-                Terms::Recorded => is_over_as_recorded(),
-                Terms::Rule(policy) => {
+                Terms::Recorded if is_chosen => is_over_as_recorded(known, end, object),
+                Terms::Own { .. } | Terms::Recorded => false,
+                Terms::Policy(policy) => {
                     request.policies.takes(&known.copying[policy].name)
-                        && kept[policy].as_ref().is_some_and(|kept| !kept.contains(&object.id))
+                        && !kept[policy].contains(&object.id)
+                        && (is_left_open(end, object) || is_over_as_recorded(known, end, object))
                 }
             };
             Judged { end, terms, is_over }
         };
-        if let Some(ends) = ends.get(&object.id) {
-            judged.insert(object.id, ends.iter().map(judge).collect());
-        }
+        copies.insert(object.id, ends.iter().map(judge).collect());
     }
-    JudgedCopies(judged)
+    JudgedCopies { copies, awaited, owed }
 }
 
-fn terms_of(
-    end: &CopyEnd,
-    object: &Object,
-    (known, rules): (&ExpirySnapshot, &HashMap<String, KeepRule>),
-    own: Option<&HashSet<String>>,
-) -> Terms {
-    if own.is_some_and(|pools| pools.contains(&end.pool)) {
+fn terms_of(known: &ExpirySnapshot, rules: &Rules, end: &CopyEnd, object: &Object) -> Terms {
+    if known.own_pools.get(&object.policy).is_some_and(|pools| pools.contains(&end.pool)) {
         return Terms::Own { in_its_pools: true };
     }
-    let makes = |policy: &CopyingPolicy| policy.pool == end.pool && policy.copies_of.contains(&object.policy);
-    match known.copying.iter().position(|policy| makes(policy) && rules.contains_key(&policy.name)) {
-        Some(policy) => Terms::Rule(policy),
+    let makes = |policy: &CopyingPolicy| policy.pool == end.pool && policy.copies(object);
+    let with_terms = known.copying.iter().position(|policy| makes(policy) && policy.has_terms(rules));
+    match with_terms {
+        Some(policy) => Terms::Policy(policy),
+        None if known.copying.iter().any(makes) => Terms::Own { in_its_pools: false },
         // Only what a keep rule decides on has no end.
         None if end.expires_ns.unwrap_or(object.expires_ns) == 0 => Terms::Own { in_its_pools: false },
         None => Terms::Recorded,
     }
 }
 
-/// Of which objects the rule of a policy of copies keeps their copies; `None` where it has no rule. Those of which
-/// nobody knows yet when they were begun are kept, and so are those whose copy is not whole.
-fn kept_by_rule(
-    known: &ExpirySnapshot,
-    policy: &CopyingPolicy,
-    rules: &HashMap<String, KeepRule>,
-    ends: &HashMap<ObjectId, Vec<&CopyEnd>>,
-) -> Option<HashSet<ObjectId>> {
-    let rule = rules.get(&policy.name)?;
-    let mut kept = HashSet::new();
-    let mut backups = BackupsOfSources::default();
-    // The latest come first.
-    for object in known.objects.iter().filter(|object| policy.copies_of.contains(&object.policy)) {
-        let own = ends.get(&object.id).map(Vec::as_slice).unwrap_or_default();
-        let is_whole = own.iter().any(|end| end.pool == policy.pool && end.is_whole);
-        match known.timeline.begun(object.id).filter(|begun| begun.is_bounded && is_whole) {
-            None => drop(kept.insert(object.id)),
-            Some(begun) => backups.add(object, begun.by_ns),
-        }
-    }
-    kept.extend(backups.kept(rule, &known.zone));
-    Some(kept)
-}
-
-/// Objects of which a policy of copies keeps a copy that is whole.
-pub(super) fn kept_by_policy(
-    known: &ExpirySnapshot,
-    policy: &CopyingPolicy,
-    rules: &HashMap<String, KeepRule>,
-) -> HashSet<ObjectId> {
-    let mut ends: HashMap<ObjectId, Vec<&CopyEnd>> = HashMap::new();
-    for end in known.copies.iter().filter(|end| end.pool == policy.pool && end.is_whole) {
-        ends.entry(end.object).or_default().push(end);
-    }
-    let kept = kept_by_rule(known, policy, rules, &ends);
-    let copied = known.objects.iter().filter(|object| policy.copies_of.contains(&object.policy));
-    let whole = copied.map(|object| object.id).filter(|id| ends.contains_key(id));
-    whole.filter(|id| kept.as_ref().is_none_or(|kept| kept.contains(id))).collect()
+/// Objects of which a policy of copies keeps a copy that is whole, and that its volumes do not keep longer anyway.
+pub(super) fn kept_by_policy(known: &ExpirySnapshot, policy: &CopyingPolicy, rules: &Rules) -> HashSet<ObjectId> {
+    let (whole, mut kept) = (policy.whole(known), policy.wants(known, rules));
+    kept.extend(policy.kept_by_rule(known, rules, &whole));
+    let objects: HashMap<ObjectId, &Object> = known.objects.iter().map(|object| (object.id, object)).collect();
+    let is_kept = |end: &&CopyEnd| {
+        let object = objects.get(&end.object).filter(|object| policy.copies(object));
+        let is_open = |object: &&Object| is_left_open(end, object) || is_over_as_recorded(known, end, object);
+        end.pool == policy.pool && end.is_whole && kept.contains(&end.object) && object.is_some_and(is_open)
+    };
+    known.copies.iter().filter(is_kept).map(|end| end.object).collect()
 }
 
 /// The copies that are forgotten of objects that stay.
@@ -193,19 +252,25 @@ pub(super) fn forgotten_copies(
     forget: &[Object],
 ) -> Vec<ForgottenCopy> {
     let going: HashSet<ObjectId> = forget.iter().map(|object| object.id).collect();
-    let awaited = awaited(known);
     // Pools in which something that stands on an object has a copy.
     let mut needed: HashMap<ObjectId, HashSet<&str>> = HashMap::new();
     let mut forgotten = Vec::new();
     // The latest first: an object before what it stands on.
     for object in known.objects.iter().filter(|object| !going.contains(&object.id)) {
-        let Some(copies) = judged.0.get(&object.id) else { continue };
+        let Some(copies) = judged.copies.get(&object.id) else { continue };
+        let needed_in = needed.remove(&object.id).unwrap_or_default();
+        let has_end = |copy: &Judged<'_>| copy.is_over && !needed_in.contains(&*copy.end.pool);
+        // An object that stays, whatever its time, has all that is there of it.
+        let none_stays = copies.iter().all(has_end);
         let mut stay: Vec<&Judged<'_>> = copies.iter().collect();
         for copy in copies.iter().filter(|_| object.status == ObjectStatus::Complete) {
-            let others = || stay.iter().filter(|other| other.end.copy != copy.end.copy && other.end.is_whole);
-            let ended = || others().find(|other| copy.is_over && !other.is_over).map(|other| (None, other));
+            let others = || {
+                let is_other = |other: &&&Judged<'_>| other.end.copy != copy.end.copy && other.end.is_whole;
+                stay.iter().filter(is_other).filter(|other| none_stays || !has_end(other))
+            };
+            let ended = || others().find(|_| has_end(copy) && !none_stays).map(|other| (None, other));
             let migrated = || {
-                if awaited.contains(&object.id) {
+                if judged.awaited.contains(&object.id) {
                     return None;
                 }
                 migrated_by(known, request, object, copy).find_map(|policy| {
@@ -214,10 +279,9 @@ pub(super) fn forgotten_copies(
                 })
             };
             let Some((migrated_by, other)) = ended().or_else(migrated) else { continue };
-            let is_needed = needed.get(&object.id).is_some_and(|pools| pools.contains(&*copy.end.pool));
             let expires_ns = copy.end.expires_ns.unwrap_or(object.expires_ns);
             let is_locked = is_locked_until(object, expires_ns, &known.timeline).is_some();
-            if is_needed || is_locked || known.restored.contains(&object.id) {
+            if is_locked || known.restored.contains(&object.id) {
                 continue;
             }
             let (pool, stays_in) = (copy.end.pool.clone(), other.end.pool.clone());
@@ -231,21 +295,29 @@ pub(super) fn forgotten_copies(
     forgotten
 }
 
-/// Objects that policies of copies have yet to copy; none where none of these migrates.
-fn awaited(known: &ExpirySnapshot) -> HashSet<ObjectId> {
-    let mut awaited = HashSet::new();
-    if known.copying.iter().all(|policy| policy.migrate_after_ns.is_none()) {
-        return awaited;
-    }
-    for policy in known.copying.iter().filter(|policy| policy.is_on) {
-        let is_there = |end: &&CopyEnd| end.pool == policy.pool && end.is_whole;
-        let there: HashSet<ObjectId> = known.copies.iter().filter(is_there).map(|end| end.object).collect();
-        let is_copied =
-            |object: &&Object| object.status == ObjectStatus::Complete && policy.copies_of.contains(&object.policy);
-        let kept = policy.keeps.kept(known.objects.iter().filter(is_copied), &known.timeline, &known.zone);
-        awaited.extend(kept.difference(&there));
-    }
-    awaited
+/// Leaves what is not claimed to the next run, and what its objects stand on in the same pools.
+pub(super) fn leave_what_is_claimed_elsewhere(
+    copies: &mut Vec<ForgottenCopy>,
+    mut goes: impl FnMut(&ForgottenCopy) -> bool,
+    stay: &[Object],
+) {
+    // What stays in all pools, and what does in one.
+    let mut bases: HashSet<ObjectId> = stay.iter().filter_map(|object| object.base).collect();
+    let mut bases_in: HashSet<(ObjectId, String)> = HashSet::new();
+    // An object comes before what it stands on.
+    copies.retain(|copy| {
+        let place = (copy.object.id, copy.pool.clone());
+        let is_migrated = copy.migrated_by.is_some();
+        let is_needed = !is_migrated && (bases.contains(&copy.object.id) || bases_in.contains(&place));
+        let is_free = goes(copy) && !is_needed;
+        if let (false, Some(base)) = (is_free, copy.object.base) {
+            bases_in.insert((base, place.1));
+            if bases.contains(&copy.object.id) {
+                bases.insert(base);
+            }
+        }
+        is_free
+    });
 }
 
 /// The policies of copies that take the place of a copy now: it is one of the backup's own, and old enough.
@@ -260,7 +332,7 @@ fn migrated_by<'a>(
     let age_ns = begun.map(|begun| known.timeline.reading().now_ns.saturating_sub(begun.by_ns));
     known.copying.iter().filter(move |policy| {
         let is_old = policy.migrate_after_ns.zip(age_ns).is_some_and(|(after_ns, age_ns)| age_ns >= after_ns);
-        is_old && policy.copies_of.contains(&object.policy) && request.policies.takes(&policy.name)
+        is_old && policy.copies(object) && request.policies.takes(&policy.name)
     })
 }
 

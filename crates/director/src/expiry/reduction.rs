@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::copies::{CopyingPolicy, kept_by_policy};
-use super::{ExpiryPlan, ExpiryRequest, ExpirySnapshot, Kept, PolicyChoice, plan_by, plan_expiry};
+use super::{ExpiryPlan, ExpiryRequest, ExpirySnapshot, ForgottenCopy, Kept, PolicyChoice, plan_by, plan_expiry};
 use crate::DirectorError;
 use crate::config::JobConfig;
 use crate::keep::KeepRule;
@@ -125,17 +125,22 @@ pub(super) fn reductions(known: &ExpirySnapshot, request: &ExpiryRequest, plan: 
     }
     let lets_go = |plan: &ExpiryPlan| -> HashSet<ObjectId> {
         let not_last = plan.kept.iter().filter(|(_, why)| *why != Kept::Last).map(|(object, _)| object.id);
-        plan.forget.iter().map(|object| object.id).chain(not_last).collect()
+        let is_own = |copy: &&ForgottenCopy| {
+            let own = known.own_pools.get(&copy.object.policy).is_some_and(|pools| pools.contains(&copy.pool));
+            own && copy.migrated_by.is_none()
+        };
+        // Where a further copy stays, a rule takes the backup's own one.
+        let own = plan.copies.iter().filter(is_own).map(|copy| copy.object.id);
+        plan.forget.iter().map(|object| object.id).chain(not_last).chain(own).collect()
     };
     let (before, now) = (lets_go(&plan_by(known, &rules, request)), lets_go(plan));
-    let goes_now: HashSet<ObjectId> = plan.forget.iter().map(|object| object.id).collect();
-    let copies_now: HashSet<ObjectId> = plan.copies.iter().map(|copy| copy.object.id).collect();
+    let copies = plan.copies.iter().map(|copy| copy.object.id);
+    let goes_now: HashSet<ObjectId> = plan.forget.iter().map(|object| object.id).chain(copies).collect();
     let reduction_of_copies = |policy: &CopyingPolicy| {
         let (before, now) = (kept_by_policy(known, policy, &rules), kept_by_policy(known, policy, &known.rules));
         let lost = known.objects.iter().filter(|object| before.contains(&object.id) && !now.contains(&object.id));
         let lost: Vec<Object> = lost.cloned().collect();
-        let goes = |object: &&Object| goes_now.contains(&object.id) || copies_now.contains(&object.id);
-        let later = lost.len() - lost.iter().filter(goes).count();
+        let later = lost.iter().filter(|object| !goes_now.contains(&object.id)).count();
         let (policy, kept_before) = (policy.name.clone(), before.len());
         (!lost.is_empty()).then_some(KeepReduction { policy, lost, later, kept_before })
     };
@@ -218,7 +223,10 @@ impl Site {
         for PolicyChange { name, .. } in &plan.changes {
             let before = plan.seen().iter().find(|seen| seen.name == *name).map(keep_of);
             let rule = after.iter().find(|policy| policy.name == *name).and_then(|policy| policy.config.keep);
-            let earlier = noted.get(name).copied().or(before).filter(|earlier| *earlier != rule);
+            // A policy of copies that is new here may stand where another one stood.
+            let is_of_copies = after.iter().any(|policy| policy.name == *name && policy.config.is_of_copies());
+            let earlier = noted.get(name).copied().or(before).or(is_of_copies.then_some(None));
+            let earlier = earlier.filter(|earlier| *earlier != rule);
             if before != Some(rule) {
                 earlier_rules.extend(earlier.map(|earlier| (name.clone(), earlier)));
             }
@@ -229,6 +237,8 @@ impl Site {
         }
         let mut known = self.expiry_snapshot(self.now_ns())?;
         known.rules.retain(|policy, _| !now.contains_key(policy));
+        known.copying.retain(|policy| !now.contains_key(&policy.name));
+        known.copying.extend(after.iter().filter_map(|policy| CopyingPolicy::of(&policy.name, &policy.config)));
         known.rules.extend(now.into_iter().filter_map(|(policy, rule)| Some((policy, rule?))));
         let known = ExpirySnapshot { earlier_rules, ..known };
         Ok(plan_expiry(&known, &ExpiryRequest::default()).reductions)
@@ -246,6 +256,10 @@ impl Site {
     /// The rules by which policies expired last that have others now.
     pub(super) fn other_rules_before(&self, catalog: &Catalog) -> Result<KeepRules, DirectorError> {
         let mut rules = rules_noted(catalog)?;
+        // Nobody has agreed yet to what a new policy of copies takes from a pool that has copies already.
+        for (policy, _) in self.config.jobs.iter().filter(|(_, job)| job.is_of_copies()) {
+            rules.entry(policy.clone()).or_insert(None);
+        }
         rules.retain(|policy, rule| *rule != self.rule_of(policy));
         Ok(rules)
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use capstan_catalog::{Grant, Object, Resource, VolumeState, Wish};
 use capstan_director::{BackupRequest, CopyRunReport, ExpiryRequest, KeptUntil, Level, OtherPolicies, Retention, Site};
+use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 
 use crate::place::{Bench, small};
@@ -148,7 +149,7 @@ fn what_is_migrated_leaves_its_pool_once_it_is_copied() {
     assert!(site.plan_migration("vault").unwrap().copies.is_empty(), "nothing is on tape yet");
     assert_eq!(copy(&bench), 1);
     let incremental = back_up(&bench, Level::Incremental);
-    assert!(site.plan_migration("vault").unwrap().copies.is_empty(), "what stands on it is on disk alone");
+    assert_eq!(site.plan_migration("vault").unwrap().copies.len(), 1, "what stands on it is on disk alone");
     assert_eq!(copy(&bench), 1);
     let plan = site.plan_migration("vault").unwrap();
     let planned: Vec<_> = plan.copies.iter().map(|copy| (copy.object.id, copy.copy, &*copy.stays_in)).collect();
@@ -165,11 +166,32 @@ fn what_is_migrated_leaves_its_pool_once_it_is_copied() {
     assert_eq!((done.copies.len(), done.frees.len(), done.forget.len()), (1, 1, 0));
     assert_eq!(ends(&site, &full), [("tape".to_owned(), Some(14))], "kept as long as the policy of the backup says");
     bench.assert_restores(&bench.objects()[0], "from-tape");
-    // An incremental stands on what is on tape alone, and its volume is written over.
+    // A copy that somebody makes in its first pool again bears the number of the one that is still on the volume.
+    bench.sql("UPDATE volumes SET state = 2, pool = 'default' WHERE volser = 'A00001'");
+    let again = site.copy_objects(std::slice::from_ref(&full), "default", &RestoreWatch::default()).unwrap();
+    assert_eq!((again[0].copy, site.catalog().copies(full.id).unwrap()[0].volumes[0].as_str()), (1, "A00001"));
+    bench.rebuild();
+    let site = bench.site();
+    assert_eq!(site.catalog().volume(&Volser::new("A00001").unwrap()).unwrap().unwrap().state, VolumeState::Filling);
+    bench.assert_restores(&bench.objects()[0], "with-both");
+    // An incremental stands on what is on tape alone.
     back_up(&bench, Level::Incremental);
     assert_eq!(copy(&bench), 1);
     bench.rebuild();
     bench.assert_restores(&bench.objects()[0], "after-a-rebuild");
+}
+
+/// A key store without the keys of the tapes was put in place, and the disk let go what nobody could read any more.
+#[test]
+fn a_copy_whose_key_is_gone_stands_for_no_other() {
+    let bench = bench("migrate_after = \"0s\"");
+    back_up(&bench, Level::Full);
+    assert_eq!(copy(&bench), 1);
+    let site = bench.site();
+    site.catalog().put_fact("volumes_without_key", "A00002").unwrap();
+    assert!(site.plan_migration("vault").unwrap().copies.is_empty());
+    site.catalog().put_fact("volumes_without_key", "").unwrap();
+    assert_eq!(site.plan_migration("vault").unwrap().copies.len(), 1);
 }
 
 #[test]
@@ -185,6 +207,10 @@ fn settings_that_do_not_go_together_are_named() {
             "keep takes the place of retention",
         ),
         ("[policies.x]\ncopies_of = [\"home\"]\npool = \"y\"\nlock = true", "it is for backups"),
+        (
+            "[policies.x]\ncopies_of = [\"home\"]\npool = \"tape\"\nkeep = { last = 1 }",
+            "policy vault copies the backups of home to pool tape already",
+        ),
     ] {
         let refused = site.plan_policies(settings, Path::new("x.toml"), OtherPolicies::Keep).unwrap_err().to_string();
         assert!(refused.contains(part), "{refused}");

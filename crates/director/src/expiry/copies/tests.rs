@@ -186,3 +186,91 @@ fn a_rule_that_takes_most_copies_takes_none_unasked() {
     assert_eq!((&*held.policy, held.lost.len(), held.later, held.kept_before), ("vault", 27, 0, 30));
     assert_eq!(plan(&now).copies.len(), 27);
 }
+
+/// The vault was full for a fortnight, and the disk's time was over: the backup was forgotten and never archived.
+#[test]
+fn what_a_policy_keeps_longer_stays_until_it_is_copied() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1)];
+    let mut now = staged(&full, (14, 3650), TODAY + 20);
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("10y".to_owned()), ..JobConfig::default() });
+    now.copies.retain(|copy| (copy.object, copy.copy) != (id(1), 2));
+    assert_eq!((kept(&plan(&now)), copies(&plan(&now))), (vec![(1, Kept::Owed)], vec![(2, "disk", "tape")]));
+    assert_eq!(numbers(&plan_expiry(&now, &names(&[1])).forget), [1], "who names it means it");
+    let mut off = now;
+    off.copying[0].is_on = false;
+    assert_eq!(numbers(&plan(&off).forget), [1]);
+}
+
+/// A pool kept its copies of a chain as long as another pool kept the last link.
+#[test]
+fn each_pool_lets_a_chain_go_in_its_own_time() {
+    let chain: Vec<_> = (1..=4).map(|number| of_home(number, number - 1, TODAY + i64::from(number))).collect();
+    let mut now = staged(&chain, (14, 0), TODAY + 30);
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.rules.insert("vault".to_owned(), KeepRule { last: 1, ..KeepRule::default() });
+    let (plan, all) = (plan(&now), (1..=4).rev().map(|number| (number, "disk", "tape")).collect::<Vec<_>>());
+    assert_eq!((copies(&plan), plan.forget.len()), (all, 0));
+}
+
+#[test]
+fn an_old_full_backup_is_migrated_though_young_ones_stand_on_it() {
+    let chain = [of_home(1, 0, TODAY), of_home(2, 1, TODAY + 5)];
+    let now = ExpirySnapshot { copying: vec![vault(Some(3))], ..staged(&chain, (30, 30), TODAY + 6) };
+    assert_eq!(copies(&plan(&now)), [(1, "disk", "tape")]);
+}
+
+/// `offsite` with ten years became `offsite2` with a rule, in the same pool.
+#[test]
+fn no_rule_shortens_what_a_retention_has_promised() {
+    let full: Vec<_> = (1..=9).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
+    let mut now = staged(&full, (14, 3650), TODAY + 40);
+    now.rules.insert("vault".to_owned(), KeepRule { last: 2, ..KeepRule::default() });
+    let only_disk = plan(&now);
+    assert_eq!((only_disk.forget.len(), only_disk.copies.iter().filter(|copy| copy.pool == "tape").count()), (0, 0));
+    // What a rule kept is for the new rule, and that is asked for.
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.earlier_rules.insert("vault".to_owned(), None);
+    let unasked = plan_unasked(&now);
+    assert_eq!((unasked.plan.forget.len(), unasked.held[0].lost.len(), unasked.held[0].kept_before), (0, 7, 9));
+    // Without a rule, and with a shorter retention, too.
+    now.rules.clear();
+    now.earlier_rules.insert("vault".to_owned(), Some(daily(30)));
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("10d".to_owned()), ..JobConfig::default() });
+    assert_eq!(plan_unasked(&now).held.len(), 1);
+}
+
+#[test]
+fn the_rule_of_a_policy_of_copies_is_for_no_backup_of_its_name() {
+    let mut old = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1), of_home(3, 0, TODAY + 2)];
+    old.iter_mut().for_each(|object| (object.policy, object.expires_ns) = ("vault".to_owned(), 0));
+    let mut now = known(&old, TODAY + 40);
+    now.copying.push(vault(None));
+    now.rules.insert("vault".to_owned(), daily(1));
+    assert_eq!(plan(&now).forget.len(), 0);
+}
+
+/// `daily = 3` was typed for `daily = 30` in the policy of the backups, and what was on disk went without a word.
+#[test]
+fn a_rule_that_takes_most_own_copies_is_asked_for_though_others_stay() {
+    let full: Vec<_> = (1..=30).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
+    let mut now = staged(&full, (0, 3650), TODAY + 30);
+    now.rules.insert("home".to_owned(), daily(3));
+    now.earlier_rules.insert("home".to_owned(), Some(daily(30)));
+    let unasked = plan_unasked(&now);
+    assert_eq!((unasked.plan.copies.len(), unasked.held.len()), (0, 1));
+    assert_eq!((unasked.held[0].lost.len(), unasked.held[0].later, plan(&now).copies.len()), (27, 0, 27));
+}
+
+#[test]
+fn what_is_not_claimed_holds_what_it_stands_on_in_its_pool() {
+    let chain = [of_home(1, 0, TODAY), of_home(2, 1, TODAY), of_home(3, 2, TODAY), of_home(4, 0, TODAY)];
+    let planned = plan(&staged(&chain, (14, 3650), TODAY + 20)).copies;
+    assert_eq!(planned.len(), 4);
+    let left = |not: u8, stay: &[Object]| {
+        let mut copies = planned.clone();
+        leave_what_is_claimed_elsewhere(&mut copies, |copy| copy.object.id != id(not), stay);
+        copies.iter().map(|copy| copy.object.id.0[0]).collect::<Vec<_>>()
+    };
+    assert_eq!((left(3, &[]), left(2, &[]), left(1, &[])), (vec![4], vec![4, 3], vec![4, 3, 2]));
+    assert_eq!((left(9, &[]), left(9, &chain[2..3])), (vec![4, 3, 2, 1], vec![4, 3]));
+}
