@@ -23,7 +23,9 @@ pub struct CopyEnd {
     pub copy: u8,
     /// The pool whose volumes it belongs on.
     pub pool: String,
-    /// Whether it is known to be whole, no key of its volumes is known to be destroyed, and none of them is suspect.
+    /// Whether it is known to hold all of the object.
+    pub holds_all: bool,
+    /// Whether it does, no key of its volumes is known to be destroyed, and none of them is suspect.
     pub is_whole: bool,
     /// Until when its volumes say that it is kept, nanoseconds since 1970; 0 for ever. `None` where they were not asked
     /// yet: as long as its object.
@@ -42,7 +44,8 @@ impl Catalog {
             "SELECT wanted_copies.object, wanted_copies.copy, wanted_copies.pool,
                     whole = 1 AND count(key_destroyed_ns) = 0 AND count(CASE WHEN state = ?1 THEN 1 END) = 0,
                     CASE WHEN count(copies.expires_ns) < count(*) THEN NULL
-                         WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END
+                         WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END,
+                    whole
              FROM wanted_copies JOIN copies
                  ON copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy
              JOIN volumes ON volumes.volume = copies.volume
@@ -54,7 +57,8 @@ impl Catalog {
         let suspect = VolumeState::Suspect.code();
         let row = |row: &Row<'_>| {
             let (object, copy, pool) = (ObjectId(row.get(0)?), row.get(1)?, row.get(2)?);
-            Ok(CopyEnd { object, copy, pool, is_whole: row.get(3)?, expires_ns: row.get(4)? })
+            let holds_all = row.get(5)?;
+            Ok(CopyEnd { object, copy, pool, holds_all, is_whole: row.get(3)?, expires_ns: row.get(4)? })
         };
         match object {
             Some(object) => self.db.query(&query, params![suspect, object.0], row),

@@ -112,6 +112,21 @@ impl Catalog {
         self.db.query(query, params![object.0], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
+    /// Takes over numbers of copies that were forgotten, as an older catalog of the same volumes has them. Perhaps no
+    /// volume that is here says it.
+    ///
+    /// # Errors
+    /// The database cannot be written; none is taken over then.
+    pub fn keep_copy_numbers(&mut self, numbers: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        let keep = "INSERT INTO wanted_copies (object, copy, pool, whole) VALUES (?1, ?2, ?3, 2)
+                    ON CONFLICT (object, copy) DO NOTHING";
+        for (object, copy, pool) in numbers {
+            transaction.execute(keep, params![object.0, copy, *pool])?;
+        }
+        transaction.commit()
+    }
+
     /// Wanted copies of complete objects that are not known to be whole, the oldest object first.
     ///
     /// # Errors

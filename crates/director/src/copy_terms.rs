@@ -163,6 +163,14 @@ impl Site {
         }
     }
 
+    /// Until when a copy is kept that somebody makes of an object in a pool now.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn copy_kept_until(&self, object: &Object, pool: &str) -> Result<KeptUntil, DirectorError> {
+        Ok(self.kept_until(object, pool, self.end_of_copy(object, pool)?))
+    }
+
     /// Whether a policy of copies says how long its copies of an object in a pool are kept.
     pub fn has_terms_of_copies(&self, object: &Object, pool: &str) -> bool {
         let policy = copying(&self.config.jobs, &object.policy, pool);
@@ -181,12 +189,13 @@ impl Site {
         let of_copies = others.clone().find(|(_, job)| job.keep.is_some() || job.retention.is_some());
         if let Some((policy, job)) = of_copies {
             let is_open = matches!(expires_ns, 0 | BY_RULE);
-            let after = |ns| KeptUntil::At(object.started_ns.saturating_add(ns));
+            let after = |ns| object.started_ns.saturating_add(ns);
             return match (job.keep, job.retention_ns()) {
                 // The rule counts once the volumes do not keep it any longer.
                 (Some(_), _) if !is_open && expires_ns > self.now_ns() => KeptUntil::At(expires_ns),
                 (Some(rule), _) => KeptUntil::Rule { policy: policy.clone(), rule },
-                (None, Some(ns)) if is_open => after(ns),
+                // A longer retention counts for what is there, too.
+                (None, Some(ns)) if !is_open => KeptUntil::At(expires_ns.max(after(ns))),
                 (None, _) => KeptUntil::at(expires_ns),
             };
         }
@@ -218,8 +227,8 @@ impl Site {
         }
         let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
         let own = ends.iter().filter(|end| copying(jobs, &object.policy, &end.pool).is_none());
-        let shortest =
-            own.filter_map(|end| end.expires_ns).min_by_key(|&at_ns| if at_ns == 0 { BY_RULE } else { at_ns });
+        let ends = own.filter_map(|end| end.expires_ns).filter(|&at_ns| at_ns != BY_RULE);
+        let shortest = ends.min_by_key(|&at_ns| if at_ns == 0 { BY_RULE } else { at_ns });
         if let Some(shortest) = shortest {
             return Ok(shortest);
         }

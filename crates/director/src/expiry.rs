@@ -279,7 +279,10 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
     let mut ruled = if request.named.is_empty() { ruled(known, rules) } else { HashMap::new() };
     let judged = judge(known, rules, request, &ruled);
     let mut by_rule = Vec::new();
-    let is_chosen = |object: &&Object| !request.named.is_empty() || request.policies.takes(&object.policy);
+    let is_chosen = |object: &&Object| {
+        let takes = || request.policies.takes(&object.policy) || judged.are_chosen(object.id, known, request);
+        !request.named.is_empty() || takes()
+    };
     // The latest first: an object is judged before what it stands on.
     for object in known.objects.iter().filter(is_chosen) {
         let is_due = match (&request.named[..], ruled.remove(&object.id)) {
@@ -526,12 +529,14 @@ impl Site {
         let mut now = plan_expiry(&self.expiry_snapshot(shown.clock.now_ns)?, request);
         now.check()?;
         let named = &request.named;
+        let planned = now.forget.clone();
         self.leave_what_is_used(&mut now.forget, &shown.forget, &claimed, named)?;
         let were_shown: HashSet<_> = shown.copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
         let goes = |copy: &ForgottenCopy| {
             claimed.contains(&copy.object.id) && were_shown.contains(&(copy.object.id, copy.copy))
         };
-        let are_left: Vec<Object> = shown.forget.iter().filter(|was| is_left(&now.forget, was)).cloned().collect();
+        let go: HashSet<ObjectId> = now.forget.iter().map(|object| object.id).collect();
+        let are_left: Vec<Object> = planned.into_iter().filter(|object| !go.contains(&object.id)).collect();
         leave_what_is_claimed_elsewhere(&mut now.copies, goes, &are_left);
         now.frees.retain(|volser| shown.frees.contains(volser));
         // What is in a drive is looked at by the next run.
@@ -613,11 +618,6 @@ fn readable_copies(catalog: &Catalog) -> Result<Vec<CopyEnd>, DirectorError> {
     }
     copies.iter_mut().for_each(|copy| copy.is_whole &= !lost.contains(&(copy.object, copy.copy)));
     Ok(copies)
-}
-
-/// Whether an object is not among those that go.
-fn is_left(forget: &[Object], object: &Object) -> bool {
-    forget.iter().all(|going| going.id != object.id)
 }
 
 /// What a policy of copies has forgotten; it has no objects of its own.

@@ -328,7 +328,9 @@ impl Site {
         let mut catalog = locked(&self.catalog);
         catalog.edit_policies(&plan.seen, &edits, self.now_ns())?;
         let changes = |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.name == policy.name);
-        Self::note_rules_before(&mut catalog, before.iter().filter(changes))
+        Self::note_rules_before(&mut catalog, before.iter().filter(changes))?;
+        let is_new = |policy: &&BackupPolicy| before.iter().all(|known| known.name != policy.name);
+        self.note_rules_of_new(&mut catalog, after.iter().filter(is_new))
     }
 
     /// Policies as a file that gives the same policies again: those named, or all.

@@ -306,12 +306,15 @@ fn keep_states(old: &Catalog, site: &Site) -> Result<(), DirectorError> {
     for life in old.opened_volumes()?.into_iter().filter(|life| lives.contains(life)) {
         catalog.volume_opened(life, old.opened_under(life)?.unwrap_or_default())?;
     }
-    let mut wanted = Vec::new();
+    let (mut wanted, mut numbers) = (Vec::new(), Vec::new());
     for object in catalog.objects(&capstan_catalog::ObjectFilter::default())? {
         wanted.extend(old.wanted_copies(object.id)?);
+        numbers.extend(old.copy_numbers(object.id)?.into_iter().map(|(copy, pool)| (object.id, copy, pool)));
     }
     let wanted: Vec<_> = wanted.iter().map(|copy| (copy.object, copy.copy, copy.pool.as_str())).collect();
-    Ok(catalog.promise_copies(&wanted)?)
+    catalog.promise_copies(&wanted)?;
+    let numbers: Vec<_> = numbers.iter().map(|(object, copy, pool)| (*object, *copy, pool.as_str())).collect();
+    Ok(catalog.keep_copy_numbers(&numbers)?)
 }
 
 /// Takes over policies and their queue, the peers of the cell, what people were told, the history, what was found bad,

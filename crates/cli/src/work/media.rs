@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_catalog::{Object, Promise};
-use capstan_director::{CopyReport, IndexReport, Loss, Overwritten, RebuildOptions, RebuildReport, Site, Tally};
+use capstan_director::{
+    CopyReport, IndexReport, KeptUntil, Loss, Overwritten, RebuildOptions, RebuildReport, Site, Tally,
+};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 use capstan_server::cell::users::task_words::LabelVolumes;
@@ -105,16 +107,15 @@ fn pass_over(display: &Display, site: &Site, objects: &mut Vec<Object>, pool: &s
 
 /// Says that a copy goes with its object, where that goes some day.
 fn say_kept(display: &Display, site: &Site, objects: &[Object], pool: &str) {
-    let by_rule = |object: &Object| site.config().jobs.get(&object.policy).and_then(|job| job.keep);
     let as_its_object = objects.iter().filter(|object| !site.has_terms_of_copies(object, pool));
-    let first = as_its_object.filter_map(|object| match (by_rule(object), object.expires_ns) {
-        (Some(rule), _) => Some(format!("as the rule of job {} says ({rule})", object.policy)),
-        (None, 0 | i64::MAX) => None,
-        (None, expires_ns) => Some(format!("until {}", units::day(expires_ns))),
+    let first = as_its_object.filter_map(|object| match site.copy_kept_until(object, pool).ok()? {
+        KeptUntil::Rule { policy, rule } => Some(format!("as the rule of job {policy} says ({rule})")),
+        KeptUntil::ForEver => None,
+        KeptUntil::At(at_ns) => Some(format!("until {}", units::day(at_ns))),
     });
     if let Some(until) = first.min() {
         display.warn(&format!(
-            "copies are kept as long as their objects: {until}. The retention of pool {pool} applies to backups into it"
+            "copies are kept as long as the backup's own copies: {until}. The retention of pool {pool} applies to backups into it"
         ));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each copy has its own end. A backup's own copies, in the pools that its policy writes to, end by that policy's keep
 //! rule, or when their volumes say. A copy in the pool of a policy of copies ends once that policy does not keep it any
-//! more, and not before its volumes say; if the policy says nothing, it ends as the backup's own copies do. Any other
-//! copy ends when its volumes say. An object is kept as long as one of its copies, and so is what it stands on.
+//! more, and not before its volumes say; if the policy says nothing, it ends with its object. Any other copy ends when
+//! its volumes say. An object is kept as long as one of its copies, and so is what it stands on.
 //!
 //! - A copy whose end has come is forgotten if another one is whole whose end has not. One that something stands on in
 //!   the same pool has no end.
@@ -59,7 +59,7 @@ pub struct ForgottenCopy {
 /// Whose word counts for when a copy ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terms {
-    /// The backup's: it is one of its own copies, or one that is kept as long as these.
+    /// The backup's: it is one of its own copies, or one that is kept as long as its object.
     Own { in_its_pools: bool },
     /// That of its volumes.
     Recorded,
@@ -88,6 +88,15 @@ impl JudgedCopies<'_> {
     pub(super) fn are_over(&self, object: &Object) -> Option<bool> {
         let copies = self.copies.get(&object.id).filter(|_| object.status == ObjectStatus::Complete)?;
         Some(copies.iter().all(|copy| copy.is_over))
+    }
+
+    /// Whether a policy of copies that a request takes decides on a copy of an object.
+    pub(super) fn are_chosen(&self, object: ObjectId, known: &ExpirySnapshot, request: &ExpiryRequest) -> bool {
+        let takes = |copy: &Judged<'_>| match copy.terms {
+            Terms::Policy(policy) => request.policies.takes(&known.copying[policy].name),
+            Terms::Own { .. } | Terms::Recorded => false,
+        };
+        self.copies.get(&object).is_some_and(|copies| copies.iter().any(takes))
     }
 
     /// Whether a policy of copies has yet to copy an object, to keep it longer.
@@ -129,30 +138,43 @@ impl CopyingPolicy {
     }
 
     /// Of which objects its rule keeps the copies that are there; none where it has no rule. Those of which nobody
-    /// knows yet when they were begun are kept, and so are those whose copy is not whole.
-    fn kept_by_rule(&self, known: &ExpirySnapshot, rules: &Rules, whole: &HashSet<ObjectId>) -> HashSet<ObjectId> {
+    /// knows yet when they were begun are kept. One whose copy cannot be read takes no place.
+    fn kept_by_rule(&self, known: &ExpirySnapshot, rules: &Rules) -> HashSet<ObjectId> {
         let Some(rule) = rules.get(&self.name) else { return HashSet::new() };
+        let whole = self.whole(known);
         let mut kept = HashSet::new();
         let mut backups = BackupsOfSources::default();
         // The latest come first.
         for object in known.objects.iter().filter(|object| self.copies(object)) {
-            match known.timeline.begun(object.id).filter(|begun| begun.is_bounded && whole.contains(&object.id)) {
+            match known.timeline.begun(object.id).filter(|begun| begun.is_bounded) {
                 None => drop(kept.insert(object.id)),
-                Some(begun) => backups.add(object, begun.by_ns),
+                Some(begun) if whole.contains(&object.id) => backups.add(object, begun.by_ns),
+                Some(_) => {}
             }
         }
         kept.extend(backups.kept(rule, &known.zone));
         kept
     }
 
-    /// Objects of which its pool has a copy that is whole.
-    fn whole(&self, known: &ExpirySnapshot) -> HashSet<ObjectId> {
-        let is_there = |end: &&CopyEnd| end.pool == self.pool && end.is_whole;
+    /// Objects of which its pool has a copy that holds all: its runs make no other one, readable or not.
+    fn there(&self, known: &ExpirySnapshot) -> HashSet<ObjectId> {
+        let is_there = |end: &&CopyEnd| end.pool == self.pool && end.holds_all;
         known.copies.iter().filter(is_there).map(|end| end.object).collect()
+    }
+
+    /// Objects of which its pool has a copy that can be read.
+    fn whole(&self, known: &ExpirySnapshot) -> HashSet<ObjectId> {
+        let is_whole = |end: &&CopyEnd| end.pool == self.pool && end.is_whole;
+        known.copies.iter().filter(is_whole).map(|end| end.object).collect()
     }
 }
 
-/// Whether a copy's volumes leave it to a policy when it ends.
+/// Whether a copy's volumes leave it to a rule when it ends, and its policy has one.
+fn is_by_rule(known: &ExpirySnapshot, rules: &Rules, policy: usize, end: &CopyEnd, object: &Object) -> bool {
+    is_left_open(end, object) && rules.contains_key(&known.copying[policy].name)
+}
+
+/// Whether a copy's volumes leave it to a rule when it ends.
 fn is_left_open(end: &CopyEnd, object: &Object) -> bool {
     matches!(end.expires_ns.unwrap_or(object.expires_ns), 0 | BY_RULE)
 }
@@ -176,13 +198,13 @@ pub(super) fn judge<'a>(
     }
     let (mut awaited, mut owed, mut kept) = (HashSet::new(), HashSet::new(), Vec::new());
     for policy in &known.copying {
-        let (mut wanted, whole) = (policy.wants(known, rules), policy.whole(known));
-        let lacking = wanted.iter().copied().filter(|object| policy.is_on && !whole.contains(object));
+        let (mut wanted, there) = (policy.wants(known, rules), policy.there(known));
+        let lacking = wanted.iter().copied().filter(|object| policy.is_on && !there.contains(object));
         awaited.extend(lacking.clone());
         if policy.has_terms(rules) {
             owed.extend(lacking);
         }
-        wanted.extend(policy.kept_by_rule(known, rules, &whole));
+        wanted.extend(policy.kept_by_rule(known, rules));
         kept.push(wanted);
     }
     let mut copies = HashMap::new();
@@ -206,12 +228,17 @@ pub(super) fn judge<'a>(
                 Terms::Policy(policy) => {
                     request.policies.takes(&known.copying[policy].name)
                         && !kept[policy].contains(&object.id)
-                        && (is_left_open(end, object) || is_over_as_recorded(known, end, object))
+                        && (is_by_rule(known, rules, policy, end, object) || is_over_as_recorded(known, end, object))
                 }
             };
             Judged { end, terms, is_over }
         };
-        copies.insert(object.id, ends.iter().map(judge).collect());
+        let mut own: Vec<Judged<'_>> = ends.iter().map(judge).collect();
+        // What is kept as long as its object goes with what decides on that.
+        let with_object = Terms::Own { in_its_pools: false };
+        let others_stay = own.iter().any(|copy| copy.terms != with_object && !copy.is_over);
+        own.iter_mut().filter(|copy| copy.terms == with_object).for_each(|copy| copy.is_over &= !others_stay);
+        copies.insert(object.id, own);
     }
     JudgedCopies { copies, awaited, owed }
 }
@@ -233,8 +260,8 @@ fn terms_of(known: &ExpirySnapshot, rules: &Rules, end: &CopyEnd, object: &Objec
 
 /// Objects of which a policy of copies keeps a copy that is whole, and that its volumes do not keep longer anyway.
 pub(super) fn kept_by_policy(known: &ExpirySnapshot, policy: &CopyingPolicy, rules: &Rules) -> HashSet<ObjectId> {
-    let (whole, mut kept) = (policy.whole(known), policy.wants(known, rules));
-    kept.extend(policy.kept_by_rule(known, rules, &whole));
+    let mut kept = policy.wants(known, rules);
+    kept.extend(policy.kept_by_rule(known, rules));
     let objects: HashMap<ObjectId, &Object> = known.objects.iter().map(|object| (object.id, object)).collect();
     let is_kept = |end: &&CopyEnd| {
         let object = objects.get(&end.object).filter(|object| policy.copies(object));

@@ -294,6 +294,22 @@ impl Site {
         note(catalog, &before, &now)
     }
 
+    /// Notes the rules of policies of copies that are new, and whose pools have no copies that they could take.
+    pub(crate) fn note_rules_of_new<'a>(
+        &self,
+        catalog: &mut Catalog,
+        new: impl Iterator<Item = &'a BackupPolicy>,
+    ) -> Result<(), DirectorError> {
+        let before = rules_noted(catalog)?;
+        let mut now = before.clone();
+        for policy in new.filter(|policy| policy.config.is_of_copies()) {
+            if catalog.copies_wanted_in(policy.config.first_pool())? == 0 {
+                now.insert(policy.name.clone(), policy.config.keep);
+            }
+        }
+        note(catalog, &before, &now)
+    }
+
     fn rule_of(&self, policy: &str) -> Option<KeepRule> {
         self.config.jobs.get(policy).and_then(|job| job.keep)
     }

@@ -127,6 +127,8 @@ fn a_rule_says_what_is_copied_and_how_long_that_is_kept() {
     let copies = site.copies_kept(&last).unwrap();
     let of_vault = |until: &KeptUntil| matches!(until, KeptUntil::Rule { policy, .. } if policy == "vault");
     assert!(copies.len() == 2 && of_vault(&copies[1].until), "{copies:?}");
+    // Nobody is asked for what a new policy does in a pool that was empty.
+    assert_eq!(site.plan_unasked_expiry().unwrap().held.len(), 0);
     // The next backup takes its place.
     back_up(&bench, Level::Full);
     assert_eq!((copy(&bench), expire(&site)), (1, (0, 1, vec![])));

@@ -16,7 +16,7 @@ fn of_home(number: u8, base: u8, day: i64) -> Object {
 /// A copy that is whole, and its end in days from the object's beginning; 0 for ever.
 fn copy_of(object: &Object, copy: u8, pool: &str, days: i64) -> CopyEnd {
     let expires_ns = Some(if days == 0 { 0 } else { object.started_ns + days * DAY });
-    CopyEnd { object: object.id, copy, pool: pool.to_owned(), is_whole: true, expires_ns }
+    CopyEnd { object: object.id, copy, pool: pool.to_owned(), holds_all: true, is_whole: true, expires_ns }
 }
 
 fn vault(migrate_after: Option<i64>) -> CopyingPolicy {
@@ -62,8 +62,9 @@ fn a_copy_ends_by_itself_and_the_object_with_its_last_one() {
     let end = on(3651);
     assert_eq!((numbers(&end.forget), kept(&end), copies(&end)), (vec![1], vec![(2, Kept::Last)], vec![]));
     // The other way round.
-    let on = |day| plan(&staged(&full, (3650, 14), TODAY + day));
-    assert_eq!((copies(&on(14)), on(14).forget.len()), (vec![(1, "tape", "disk")], 0));
+    let mut now = staged(&full, (3650, 14), TODAY + 14);
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("14d".to_owned()), ..JobConfig::default() });
+    assert_eq!((copies(&plan(&now)), plan(&now).forget.len()), (vec![(1, "tape", "disk")], 0));
 }
 
 #[test]
@@ -232,11 +233,13 @@ fn no_rule_shortens_what_a_retention_has_promised() {
     now.earlier_rules.insert("vault".to_owned(), None);
     let unasked = plan_unasked(&now);
     assert_eq!((unasked.plan.forget.len(), unasked.held[0].lost.len(), unasked.held[0].kept_before), (0, 7, 9));
-    // Without a rule, and with a shorter retention, too.
+    // A retention that takes the rule's place is for what is made from then on.
     now.rules.clear();
-    now.earlier_rules.insert("vault".to_owned(), Some(daily(30)));
+    now.earlier_rules.clear();
     now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("10d".to_owned()), ..JobConfig::default() });
-    assert_eq!(plan_unasked(&now).held.len(), 1);
+    assert_eq!(plan(&now).forget.len(), 0);
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(0));
+    assert_eq!(plan(&now).forget.len(), 0);
 }
 
 #[test]
@@ -273,4 +276,53 @@ fn what_is_not_claimed_holds_what_it_stands_on_in_its_pool() {
     };
     assert_eq!((left(3, &[]), left(2, &[]), left(1, &[])), (vec![4], vec![4, 3], vec![4, 3, 2]));
     assert_eq!((left(9, &[]), left(9, &chain[2..3])), (vec![4, 3, 2, 1], vec![4, 3]));
+}
+
+/// The policy without terms copied its backups again each day, and each night they were forgotten.
+#[test]
+fn a_copy_without_terms_stays_as_long_as_its_object() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1)];
+    let on = |day, home: Option<KeepRule>| {
+        let mut now = staged(&full, (14, 3650), TODAY + day);
+        now.copying[0].keeps =
+            CopyLifetime::of(&JobConfig { retention: Some("10y".to_owned()), ..JobConfig::default() });
+        now.copying.push(CopyingPolicy { name: "west".to_owned(), pool: "west".to_owned(), ..vault(None) });
+        let days = if home.is_some() { 0 } else { 14 };
+        now.copies.extend(full.iter().map(|object| copy_of(object, 3, "west", days)));
+        now.rules.extend(home.map(|rule| ("home".to_owned(), rule)));
+        now
+    };
+    assert_eq!(copies(&plan(&on(20, None))), [(2, "disk", "tape"), (1, "disk", "tape")]);
+    assert_eq!(copies(&plan(&on(20, Some(daily(1))))), [(1, "disk", "tape")]);
+    assert_eq!(numbers(&plan(&on(3700, None)).forget), [1]);
+}
+
+/// A tape was suspect: nothing was migrated any more, for a run that had nothing to copy.
+#[test]
+fn a_copy_that_cannot_be_read_is_there_all_the_same() {
+    let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1)];
+    let mut now = staged(&full, (14, 3650), TODAY + 20);
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("10y".to_owned()), ..JobConfig::default() });
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.is_whole = false);
+    assert_eq!((copies(&plan(&now)), kept(&plan(&now))), (vec![], vec![]), "it is not owed, and nothing stands for it");
+    // A copy that no rule wants, and that is not whole, ends.
+    now.rules.insert("vault".to_owned(), KeepRule { last: 1, ..KeepRule::default() });
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig::default());
+    let of_first = |copy: &&mut CopyEnd| copy.pool == "tape" && copy.object == id(1);
+    now.copies.iter_mut().filter(of_first).for_each(|copy| (copy.holds_all, copy.expires_ns) = (false, Some(BY_RULE)));
+    assert_eq!(numbers(&plan(&now).forget), [1]);
+}
+
+/// Who agreed to what was held saw an empty list, and the server took all the same.
+#[test]
+fn what_a_policy_of_copies_alone_keeps_is_of_that_policy() {
+    let full: Vec<_> = (1..=9).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
+    let mut now = staged(&full, (14, 3650), TODAY + 40);
+    now.copies.retain(|copy| copy.pool == "tape");
+    now.copies.iter_mut().for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.rules.insert("vault".to_owned(), KeepRule { last: 2, ..KeepRule::default() });
+    let only = |name: &str| ExpiryRequest { policies: PolicyChoice::Only(vec![name.to_owned()]), ..Default::default() };
+    assert_eq!(numbers(&plan_expiry(&now, &only("vault")).forget), [7, 6, 5, 4, 3, 2, 1]);
+    let but = ExpiryRequest { policies: PolicyChoice::AllBut(vec!["vault".to_owned()]), ..Default::default() };
+    assert_eq!(plan_expiry(&now, &but).forget.len(), 0);
 }
