@@ -76,8 +76,10 @@ impl CellBench {
     }
 
     fn serve_at(&self, listen: &str, enrolment: &str) -> Result<ServedCell, CellError> {
-        let (listen, enrolment) = (listen.to_owned(), enrolment.to_owned());
-        let settings = ServerConfig { listen, enrolment, ..ServerConfig::default() };
+        // The port behind one that was given out may be another program's.
+        let data = if enrolment.is_empty() { "" } else { "127.0.0.1:0" };
+        let (listen, enrolment, data) = (listen.to_owned(), enrolment.to_owned(), data.to_owned());
+        let settings = ServerConfig { listen, enrolment, data, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings)?.unwrap();
         let said = self.said.clone();
         ServedCell::start(&self.site(), &addresses, MoverConnections::default(), Arc::new(Heard(said)))
