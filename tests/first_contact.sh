@@ -249,7 +249,7 @@ check 'jobs names a hook that is not there' says 'before (/nowhere/quiesce) cann
 capstan --quiet pools add brief --retention 30d >/dev/null
 capstan --quiet backup "$tree/two" --pool brief
 capstan --quiet pools add attic --retention 10y >/dev/null
-check 'a copy says how long it is kept' prints 'as long as their objects' capstan copy "$tree/two" --to-pool attic
+check 'a copy says how long it is kept' prints "as long as the backup's own copies" capstan copy "$tree/two" --to-pool attic
 
 # --- Hostile cases that no other test has
 kinds() {
