@@ -27,9 +27,8 @@ pub struct CopyEnd {
     pub holds_all: bool,
     /// Whether it does, no key of its volumes is known to be destroyed, and none of them is suspect.
     pub is_whole: bool,
-    /// Until when its volumes say that it is kept, nanoseconds since 1970; 0 for ever. `None` where they were not asked
-    /// yet: as long as its object.
-    pub expires_ns: Option<i64>,
+    /// Until when its volumes say that it is kept, nanoseconds since 1970; 0 for ever.
+    pub expires_ns: i64,
 }
 
 impl Catalog {
@@ -43,8 +42,8 @@ impl Catalog {
         let query = format!(
             "SELECT wanted_copies.object, wanted_copies.copy, wanted_copies.pool,
                     whole = 1 AND count(key_destroyed_ns) = 0 AND count(CASE WHEN state = ?1 THEN 1 END) = 0,
-                    CASE WHEN count(copies.expires_ns) < count(*) THEN NULL
-                         WHEN min(copies.expires_ns) = 0 THEN 0 ELSE max(copies.expires_ns) END,
+                    CASE WHEN min(coalesce(copies.expires_ns, objects.expires_ns)) = 0 THEN 0
+                         ELSE max(coalesce(copies.expires_ns, objects.expires_ns)) END,
                     whole
              FROM wanted_copies JOIN copies
                  ON copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy

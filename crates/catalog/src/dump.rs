@@ -100,7 +100,7 @@ impl Catalog {
             let (pool, state) = (wanted.map(|it| &it.pool), wanted.map(|it| format!("{:?}", it.state)));
             let line = json!({
                 "row": "copy", "object": id, "copy": copy.copy, "volumes": volumes, "pool": pool, "state": state,
-                "expires_ns": ends.iter().find(|end| end.copy == copy.copy).and_then(|end| end.expires_ns),
+                "expires_ns": ends.iter().find(|end| end.copy == copy.copy).map(|end| end.expires_ns),
             });
             put(out, &line)?;
         }

@@ -137,8 +137,7 @@ impl Site {
         let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
         let owed = self.copies_owed_of(object)?;
         let kept = |end: &CopyEnd| {
-            let expires_ns = end.expires_ns.unwrap_or(object.expires_ns);
-            let until = self.kept_until(object, &end.pool, expires_ns);
+            let until = self.kept_until(object, &end.pool, end.expires_ns);
             let migrates = self.config.jobs.iter().filter(|(_, job)| job.copies_of.contains(&object.policy));
             let is_own = self.is_own_pool(object, &end.pool);
             let from_ns = |(name, job): (&String, &JobConfig)| {
@@ -199,8 +198,10 @@ impl Site {
                 (None, _) => KeptUntil::at(expires_ns),
             };
         }
-        let as_own = is_own || expires_ns == 0 || others.next().is_some();
-        let job = self.config.jobs.get(&object.policy).filter(|_| as_own);
+        // Where its policy says nothing, a copy is kept as long as its object.
+        let with_object = others.next().is_some();
+        let expires_ns = if with_object { object.expires_ns } else { expires_ns };
+        let job = self.config.jobs.get(&object.policy).filter(|_| is_own || with_object || expires_ns == 0);
         job.and_then(|job| rule(&object.policy, job)).unwrap_or_else(|| KeptUntil::at(expires_ns))
     }
 
@@ -227,7 +228,7 @@ impl Site {
         }
         let ends = locked(&self.catalog).copy_ends(Some(object.id))?;
         let own = ends.iter().filter(|end| copying(jobs, &object.policy, &end.pool).is_none());
-        let ends = own.filter_map(|end| end.expires_ns).filter(|&at_ns| at_ns != BY_RULE);
+        let ends = own.map(|end| end.expires_ns).filter(|&at_ns| at_ns != BY_RULE);
         let shortest = ends.min_by_key(|&at_ns| if at_ns == 0 { BY_RULE } else { at_ns });
         if let Some(shortest) = shortest {
             return Ok(shortest);

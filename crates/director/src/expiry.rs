@@ -191,6 +191,13 @@ impl ExpiryPlan {
         bases.filter(|object| !self.self_ending.contains(&object.policy))
     }
 
+    /// What is forgotten, as the audit log names it.
+    pub fn names(&self) -> Vec<String> {
+        let objects = self.forget.iter().map(|object| object.id.to_string());
+        let copies = self.copies.iter().map(|copy| format!("{} copy {}", copy.object.id, copy.copy));
+        objects.chain(copies).collect()
+    }
+
     /// What is forgotten, in a line.
     pub fn in_a_line(&self) -> String {
         let counted = |count: usize, one: &str, several: &str| match count {

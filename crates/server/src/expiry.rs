@@ -66,9 +66,7 @@ fn carry_out(
     forgets: impl FnOnce() -> Result<ExpiryPlan, DirectorError>,
 ) -> Result<Expired, String> {
     let journal = site.must_begin_run("expire", subject).map_err(|error| in_words(&error))?;
-    let objects = plan.forget.iter().map(|object| object.id.to_string());
-    let copies = plan.copies.iter().map(|copy| format!("{} copy {}", copy.object.id, copy.copy));
-    let names: Vec<_> = objects.chain(copies).collect();
+    let names = plan.names();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let forgets = || forgets().map_err(|error| in_words(&error));
     let forgotten = noted_of_itself(site, (ShellAct::Expire, &names), |error| in_words(&error), forgets);

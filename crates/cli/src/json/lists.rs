@@ -263,7 +263,7 @@ pub(crate) struct CopyWhyRow {
     pub(crate) pool: String,
     /// `whole`, `part`, `promised`, `whole, no key`, `part, no key`, or `to come`.
     pub(crate) state: &'static str,
-    /// The policy that makes it; null if none of now does.
+    /// The policy that makes it; null if none does now.
     pub(crate) policy: Option<String>,
     /// How long it is kept; null before it is there.
     pub(crate) kept: Option<CopyKeptRow>,

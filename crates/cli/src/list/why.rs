@@ -79,7 +79,7 @@ fn of_copy(
     let (policy, mut why) = match maker {
         CopyMaker::Backup => (Some(object.policy.clone()), format!("policy {} writes it", object.policy)),
         CopyMaker::PolicyOfCopies(policy) => (Some(policy.clone()), format!("policy {policy} copies it")),
-        CopyMaker::Nobody => (None, "no policy of now makes it".to_owned()),
+        CopyMaker::Nobody => (None, "no policy makes it now".to_owned()),
     };
     let mut comes_ns = None;
     match owed {

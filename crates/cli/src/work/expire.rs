@@ -102,9 +102,7 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
         }
         let subject = args.objects.join(" ");
         return recorded(&display, &site, ("expire", &subject), |record| {
-            let objects = plan.forget.iter().map(|object| object.id.to_string());
-            let copies = plan.copies.iter().map(|copy| format!("{} copy {}", copy.object.id, copy.copy));
-            let ids: Vec<_> = objects.chain(copies).collect();
+            let ids = plan.names();
             plan = audited(&site, ShellAct::Expire, &ids, || Ok(site.expire(&plan, &request)?))?;
             record.message = plan.in_a_line();
             show(cli, args, &display, &plan);

@@ -170,18 +170,18 @@ impl CopyingPolicy {
 }
 
 /// Whether a copy's volumes leave it to a rule when it ends, and its policy has one.
-fn is_by_rule(known: &ExpirySnapshot, rules: &Rules, policy: usize, end: &CopyEnd, object: &Object) -> bool {
-    is_left_open(end, object) && rules.contains_key(&known.copying[policy].name)
+fn is_by_rule(known: &ExpirySnapshot, rules: &Rules, policy: usize, end: &CopyEnd) -> bool {
+    is_left_open(end) && rules.contains_key(&known.copying[policy].name)
 }
 
 /// Whether a copy's volumes leave it to a rule when it ends.
-fn is_left_open(end: &CopyEnd, object: &Object) -> bool {
-    matches!(end.expires_ns.unwrap_or(object.expires_ns), 0 | BY_RULE)
+fn is_left_open(end: &CopyEnd) -> bool {
+    matches!(end.expires_ns, 0 | BY_RULE)
 }
 
 /// Whether a copy's volumes say that its end has come.
 fn is_over_as_recorded(known: &ExpirySnapshot, end: &CopyEnd, object: &Object) -> bool {
-    let at_ns = ends_at(object, end.expires_ns.unwrap_or(object.expires_ns), &known.timeline);
+    let at_ns = ends_at(object, end.expires_ns, &known.timeline);
     at_ns.is_some_and(|at_ns| at_ns <= known.timeline.reading().now_ns)
 }
 
@@ -220,7 +220,7 @@ pub(super) fn judge<'a>(
                         |ruling| matches!(ruling, Ruling::Goes),
                     );
                     // A longer end that was recorded once is kept, whatever its policy has become.
-                    let is_for_ever = end.expires_ns.unwrap_or(object.expires_ns) == 0;
+                    let is_for_ever = end.expires_ns == 0;
                     is_over && (in_its_pools || is_for_ever || is_over_as_recorded(known, end, object))
                 }
                 Terms::Recorded if is_chosen => is_over_as_recorded(known, end, object),
@@ -228,7 +228,7 @@ pub(super) fn judge<'a>(
                 Terms::Policy(policy) => {
                     request.policies.takes(&known.copying[policy].name)
                         && !kept[policy].contains(&object.id)
-                        && (is_by_rule(known, rules, policy, end, object) || is_over_as_recorded(known, end, object))
+                        && (is_by_rule(known, rules, policy, end) || is_over_as_recorded(known, end, object))
                 }
             };
             Judged { end, terms, is_over }
@@ -253,7 +253,7 @@ fn terms_of(known: &ExpirySnapshot, rules: &Rules, end: &CopyEnd, object: &Objec
         Some(policy) => Terms::Policy(policy),
         None if known.copying.iter().any(makes) => Terms::Own { in_its_pools: false },
         // Only what a keep rule decides on has no end.
-        None if end.expires_ns.unwrap_or(object.expires_ns) == 0 => Terms::Own { in_its_pools: false },
+        None if end.expires_ns == 0 => Terms::Own { in_its_pools: false },
         None => Terms::Recorded,
     }
 }
@@ -265,7 +265,7 @@ pub(super) fn kept_by_policy(known: &ExpirySnapshot, policy: &CopyingPolicy, rul
     let objects: HashMap<ObjectId, &Object> = known.objects.iter().map(|object| (object.id, object)).collect();
     let is_kept = |end: &&CopyEnd| {
         let object = objects.get(&end.object).filter(|object| policy.copies(object));
-        let is_open = |object: &&Object| is_left_open(end, object) || is_over_as_recorded(known, end, object);
+        let is_open = |object: &&Object| is_left_open(end) || is_over_as_recorded(known, end, object);
         end.pool == policy.pool && end.is_whole && kept.contains(&end.object) && object.is_some_and(is_open)
     };
     known.copies.iter().filter(is_kept).map(|end| end.object).collect()
@@ -306,8 +306,7 @@ pub(super) fn forgotten_copies(
                 })
             };
             let Some((migrated_by, other)) = ended().or_else(migrated) else { continue };
-            let expires_ns = copy.end.expires_ns.unwrap_or(object.expires_ns);
-            let is_locked = is_locked_until(object, expires_ns, &known.timeline).is_some();
+            let is_locked = is_locked_until(object, copy.end.expires_ns, &known.timeline).is_some();
             if is_locked || known.restored.contains(&object.id) {
                 continue;
             }

@@ -15,7 +15,7 @@ fn of_home(number: u8, base: u8, day: i64) -> Object {
 
 /// A copy that is whole, and its end in days from the object's beginning; 0 for ever.
 fn copy_of(object: &Object, copy: u8, pool: &str, days: i64) -> CopyEnd {
-    let expires_ns = Some(if days == 0 { 0 } else { object.started_ns + days * DAY });
+    let expires_ns = if days == 0 { 0 } else { object.started_ns + days * DAY };
     CopyEnd { object: object.id, copy, pool: pool.to_owned(), holds_all: true, is_whole: true, expires_ns }
 }
 
@@ -75,10 +75,6 @@ fn the_last_whole_copy_is_never_forgotten_alone() {
     assert!(plan(&now).copies.is_empty());
     now.copies.pop();
     assert_eq!((copies(&plan(&now)), kept(&plan(&now))), (vec![], vec![(1, Kept::Last)]));
-    // What was written before copies had ends is kept as long as its object.
-    let mut now = staged(&full, (14, 3650), TODAY + 20);
-    now.copies.iter_mut().for_each(|copy| copy.expires_ns = None);
-    assert!(plan(&now).copies.is_empty());
 }
 
 #[test]
@@ -147,7 +143,7 @@ fn a_locked_retention_holds_its_copy() {
 fn a_keep_rule_of_a_policy_of_copies_is_for_its_copies() {
     let full = [of_home(1, 0, TODAY), of_home(2, 0, TODAY + 1), of_home(3, 0, TODAY + 2)];
     let mut now = staged(&full, (14, 0), TODAY + 15);
-    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(i64::MAX));
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = i64::MAX);
     now.rules.insert("vault".to_owned(), KeepRule { last: 2, ..KeepRule::default() });
     // The disk keeps the third alone, and the tape the last two.
     assert_eq!((numbers(&plan(&now).forget), copies(&plan(&now))), (vec![1], vec![(2, "disk", "tape")]));
@@ -169,7 +165,7 @@ fn a_copy_with_a_retention_keeps_what_the_rule_of_its_backup_does_not() {
     now.rules.insert("home".to_owned(), daily(1));
     assert_eq!((plan(&now).forget.len(), copies(&plan(&now))), (0, vec![(2, "disk", "tape"), (1, "disk", "tape")]));
     // Where the policy of copies says nothing, its copies are kept as their objects are.
-    now.copies.iter_mut().for_each(|copy| copy.expires_ns = Some(0));
+    now.copies.iter_mut().for_each(|copy| copy.expires_ns = 0);
     assert_eq!((numbers(&plan(&now).forget), copies(&plan(&now))), (vec![2, 1], vec![]));
 }
 
@@ -178,7 +174,7 @@ fn a_copy_with_a_retention_keeps_what_the_rule_of_its_backup_does_not() {
 fn a_rule_that_takes_most_copies_takes_none_unasked() {
     let full: Vec<_> = (1..=30).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
     let mut now = staged(&full, (3650, 0), TODAY + 30);
-    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(i64::MAX));
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = i64::MAX);
     now.rules.insert("vault".to_owned(), daily(3));
     now.earlier_rules.insert("vault".to_owned(), Some(daily(30)));
     let unasked = plan_unasked(&now);
@@ -207,7 +203,7 @@ fn what_a_policy_keeps_longer_stays_until_it_is_copied() {
 fn each_pool_lets_a_chain_go_in_its_own_time() {
     let chain: Vec<_> = (1..=4).map(|number| of_home(number, number - 1, TODAY + i64::from(number))).collect();
     let mut now = staged(&chain, (14, 0), TODAY + 30);
-    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = BY_RULE);
     now.rules.insert("vault".to_owned(), KeepRule { last: 1, ..KeepRule::default() });
     let (plan, all) = (plan(&now), (1..=4).rev().map(|number| (number, "disk", "tape")).collect::<Vec<_>>());
     assert_eq!((copies(&plan), plan.forget.len()), (all, 0));
@@ -229,7 +225,7 @@ fn no_rule_shortens_what_a_retention_has_promised() {
     let only_disk = plan(&now);
     assert_eq!((only_disk.forget.len(), only_disk.copies.iter().filter(|copy| copy.pool == "tape").count()), (0, 0));
     // What a rule kept is for the new rule, and that is asked for.
-    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = BY_RULE);
     now.earlier_rules.insert("vault".to_owned(), None);
     let unasked = plan_unasked(&now);
     assert_eq!((unasked.plan.forget.len(), unasked.held[0].lost.len(), unasked.held[0].kept_before), (0, 7, 9));
@@ -238,7 +234,7 @@ fn no_rule_shortens_what_a_retention_has_promised() {
     now.earlier_rules.clear();
     now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("10d".to_owned()), ..JobConfig::default() });
     assert_eq!(plan(&now).forget.len(), 0);
-    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = Some(0));
+    now.copies.iter_mut().filter(|copy| copy.pool == "tape").for_each(|copy| copy.expires_ns = 0);
     assert_eq!(plan(&now).forget.len(), 0);
 }
 
@@ -309,7 +305,7 @@ fn a_copy_that_cannot_be_read_is_there_all_the_same() {
     now.rules.insert("vault".to_owned(), KeepRule { last: 1, ..KeepRule::default() });
     now.copying[0].keeps = CopyLifetime::of(&JobConfig::default());
     let of_first = |copy: &&mut CopyEnd| copy.pool == "tape" && copy.object == id(1);
-    now.copies.iter_mut().filter(of_first).for_each(|copy| (copy.holds_all, copy.expires_ns) = (false, Some(BY_RULE)));
+    now.copies.iter_mut().filter(of_first).for_each(|copy| (copy.holds_all, copy.expires_ns) = (false, BY_RULE));
     assert_eq!(numbers(&plan(&now).forget), [1]);
 }
 
@@ -319,7 +315,7 @@ fn what_a_policy_of_copies_alone_keeps_is_of_that_policy() {
     let full: Vec<_> = (1..=9).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
     let mut now = staged(&full, (14, 3650), TODAY + 40);
     now.copies.retain(|copy| copy.pool == "tape");
-    now.copies.iter_mut().for_each(|copy| copy.expires_ns = Some(BY_RULE));
+    now.copies.iter_mut().for_each(|copy| copy.expires_ns = BY_RULE);
     now.rules.insert("vault".to_owned(), KeepRule { last: 2, ..KeepRule::default() });
     let only = |name: &str| ExpiryRequest { policies: PolicyChoice::Only(vec![name.to_owned()]), ..Default::default() };
     assert_eq!(numbers(&plan_expiry(&now, &only("vault")).forget), [7, 6, 5, 4, 3, 2, 1]);
