@@ -114,7 +114,9 @@ kill $other
 wait $other 2>/dev/null
 "$CAPSTAN_BIN" drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 128M >$scratch/meanwhile 2>&1 &
 exercise=$!
-check 'sg: a drive in use has the node of the tape driver, too' within 20 has_node $exercise
+# Before it begins it looks at the drive and lets it go again, to ask what it is.
+check 'sg: it has begun' within 20 grep -q 'checking rules' $scratch/meanwhile
+check 'sg: a drive in use has the node of the tape driver, too' has_node $exercise
 # On a busy machine it would be done before the other one comes.
 kill -STOP $exercise
 check 'so that nobody comes that way' refused 'busy' mt -f "$tape_node" rewind

@@ -139,7 +139,7 @@ pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
     ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, HoldChange, NewRun, NewSchedule, PendingRun, QueuedRun,
-    RunAgain, RunEnd, RunOutcome, RunPlace, RunProgress, SchedulePosition,
+    RunAgain, RunEnd, RunOutcome, RunPlace, RunProgress, SchedulePosition, UnfinishedRuns,
 };
 pub use reservation::{Grant, Reservation, Resource, SeatsWanted, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};

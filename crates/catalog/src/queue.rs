@@ -104,6 +104,22 @@ impl PendingRun {
     }
 }
 
+/// What the queue holds at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedRuns {
+    /// Runs that wait, in the order they were entered.
+    pub pending: Vec<PendingRun>,
+    /// Runs at work, in the order they were entered.
+    pub active: Vec<ActiveRun>,
+}
+
+impl UnfinishedRuns {
+    /// All of them: first what waits.
+    pub fn runs(&self) -> impl Iterator<Item = &QueuedRun> {
+        self.pending.iter().map(|pending| &pending.run).chain(self.active.iter().map(|active| &active.run))
+    }
+}
+
 /// How a run waits once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAgain<'a> {
@@ -308,13 +324,20 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn queued_run(&self, run: i64) -> Result<Option<QueuedRun>, CatalogError> {
-        for table in ["pending_runs", "active_runs", "done_runs"] {
-            let query = format!("SELECT {RUN} FROM {table} WHERE run = ?1");
-            if let Some(found) = self.db.query_first(&query, params![run], queued)? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        // One statement: between two of them it could move from a table to one that was looked into already.
+        let tables = ["pending_runs", "active_runs", "done_runs"];
+        let query = tables.map(|table| format!("SELECT {RUN} FROM {table} WHERE run = ?1")).join(" UNION ALL ");
+        self.db.query_first(&query, params![run], queued)
+    }
+
+    /// Runs that wait and runs at work, as they are at one moment: read one after the other, a run that moves from one
+    /// to the other could be in neither.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn unfinished_runs(&self) -> Result<UnfinishedRuns, CatalogError> {
+        let _moment = self.db.snapshot()?;
+        Ok(UnfinishedRuns { pending: self.pending_runs()?, active: self.active_runs()? })
     }
 
     /// Runs that wait, in the order they were entered.

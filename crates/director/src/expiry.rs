@@ -256,11 +256,9 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
 /// Objects that restores of the queue give back, waiting or at work. What a restore is, the server writes; what it
 /// reads stands there as `places`, each with its `object`.
 fn restored_by_queue(catalog: &Catalog) -> Result<HashSet<ObjectId>, DirectorError> {
-    let (pending, active) = (catalog.pending_runs()?, catalog.active_runs()?);
-    let runs = pending.into_iter().map(|pending| pending.run).chain(active.into_iter().map(|active| active.run));
     let mut objects = HashSet::new();
-    for text in runs.filter_map(|run| run.restore) {
-        let restore: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    for text in catalog.unfinished_runs()?.runs().filter_map(|run| run.restore.as_deref()) {
+        let restore: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
         let places = restore["places"].as_array().into_iter().flatten();
         objects.extend(places.filter_map(|place| place["object"].as_str()?.parse::<ObjectId>().ok()));
     }

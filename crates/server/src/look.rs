@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use capstan_catalog::{
     ActiveRun, Catalog, CatalogError, DoneRun, PeerRow, PendingRun, QueuedRun, RunOutcome, SchedulePosition,
+    UnfinishedRuns,
 };
 use capstan_director::{
     BackupPolicy, DirectorError, DriveUse, JobConfig, Lifetime, NetworkConfig, PolicyTiming, SessionTerms, Site,
@@ -111,8 +112,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     }
     let away: HashSet<&str> = away.lines().collect();
     let catalog = site.catalog();
-    let (positions, active) = (catalog.schedule_positions()?, catalog.active_runs()?);
-    let mut pending = catalog.pending_runs()?;
+    let positions = catalog.schedule_positions()?;
+    let UnfinishedRuns { mut pending, active } = catalog.unfinished_runs()?;
     let clients =
         pending.iter().map(|pending| &pending.run.client).chain(active.iter().map(|active| &active.run.client));
     let of_movers = || site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());

@@ -67,6 +67,12 @@ pub enum ExerciseError {
         /// The drive's node.
         device: String,
     },
+    /// Somebody put in another cartridge meanwhile.
+    #[error("the cartridge in {device} was exchanged since it was looked at: nothing was written; start again")]
+    Exchanged {
+        /// The drive's node.
+        device: String,
+    },
     /// Operator: no tape.
     #[error("{device} is empty: put in a cartridge that may be overwritten (`capstan library load` moves one there)")]
     Empty {
@@ -94,6 +100,7 @@ pub enum Driver {
 pub struct TestedDrive {
     device: PathBuf,
     driver: Driver,
+    contents: Contents,
     identity: DriveIdentity,
     medium: Medium,
     node: Option<ScsiNode>,
@@ -130,26 +137,12 @@ impl TestedDrive {
     /// [`ExerciseError::Empty`], [`ExerciseError::WriteProtected`], [`ExerciseError::WriteOnce`] and
     /// [`ExerciseError::NotBlank`] if the tape may not be used; else the drive cannot be opened or does not load it.
     pub fn open(device: &Path, contents: Contents, on_wait: OnDeviceWait) -> Result<Self, ExerciseError> {
-        let name = device.display().to_string();
-        let mut drive = open_drive(device, FedBy::Robot, BlockProtection::Off, &on_wait)?;
-        let medium = match drive.load() {
-            Err(DriveError::NoMedium { .. }) => return Err(ExerciseError::Empty { device: name }),
-            loaded => loaded?,
-        };
-        if medium.write_protected {
-            return Err(ExerciseError::WriteProtected { device: name });
-        }
-        if medium.rewritability == Rewritability::WriteOnce {
-            return Err(ExerciseError::WriteOnce { device: name });
-        }
-        if medium.encryption != EncryptionState::Blank && contents == Contents::Keep {
-            return Err(ExerciseError::NotBlank { device: name });
-        }
+        let (identity, medium) = look_at(device, contents, &on_wait)?;
         let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
         let node = scan().unwrap_or_default().into_iter().find(|node| node.has_node(&real));
         let is_generic = node.as_ref().and_then(|node| node.generic.as_deref()) == Some(&*real);
         let driver = if is_generic { Driver::Generic } else { Driver::Tape };
-        Ok(Self { device: device.to_owned(), driver, identity: drive.identity(), medium, node, on_wait })
+        Ok(Self { device: device.to_owned(), driver, contents, identity, medium, node, on_wait })
     }
 
     /// The drive.
@@ -165,11 +158,16 @@ impl TestedDrive {
     /// Tries everything. `bytes`: how much is written, and read, to measure rates. `on_step` is told what goes on.
     ///
     /// # Errors
-    /// The drive cannot be opened. What goes wrong afterwards is in the report.
+    /// As [`TestedDrive::open`], and [`ExerciseError::Exchanged`]: who was asked in between may have taken their time,
+    /// and another program the drive. What goes wrong afterwards is in the report.
     pub fn exercise(self, bytes: u64, on_step: &mut dyn FnMut(&str)) -> Result<Exercised, ExerciseError> {
         on_step("asking the drive what it is");
         let facts = self.ask(facts::all);
         let host = host::facts(self.node.as_ref());
+        let (_, now) = look_at(&self.device, self.contents, &self.on_wait)?;
+        if now.volser != self.medium.volser {
+            return Err(ExerciseError::Exchanged { device: self.device.display().to_string() });
+        }
         let mut drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait)?;
         on_step("checking rules");
         let rules = conformance::check(&mut drive, Readback::Keeps, &mut |checked| {
@@ -199,6 +197,30 @@ impl TestedDrive {
         };
         vec![Section::not_asked(&why)]
     }
+}
+
+/// Loads the tape in a drive, and looks whether it may be used.
+fn look_at(
+    device: &Path,
+    contents: Contents,
+    on_wait: &OnDeviceWait,
+) -> Result<(DriveIdentity, Medium), ExerciseError> {
+    let name = device.display().to_string();
+    let mut drive = open_drive(device, FedBy::Robot, BlockProtection::Off, on_wait)?;
+    let medium = match drive.load() {
+        Err(DriveError::NoMedium { .. }) => return Err(ExerciseError::Empty { device: name }),
+        loaded => loaded?,
+    };
+    if medium.write_protected {
+        return Err(ExerciseError::WriteProtected { device: name });
+    }
+    if medium.rewritability == Rewritability::WriteOnce {
+        return Err(ExerciseError::WriteOnce { device: name });
+    }
+    if medium.encryption != EncryptionState::Blank && contents == Contents::Keep {
+        return Err(ExerciseError::NotBlank { device: name });
+    }
+    Ok((drive.identity(), medium))
 }
 
 /// Unloads the drive at the end. That it does not is one more thing to report, after hours of work.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use capstan_format::ObjectId;
 
 use super::*;
@@ -114,7 +117,6 @@ fn a_run_that_waits_becomes_full_if_that_is_asked_for_and_stays_it() {
     assert!(catalog.done_run(first).unwrap().unwrap().run.is_full);
 }
 
-/// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
 fn again(not_before_ns: i64) -> RunAgain<'static> {
     RunAgain {
         attempt: 2,
@@ -126,6 +128,30 @@ fn again(not_before_ns: i64) -> RunAgain<'static> {
     }
 }
 
+/// Whoever looks while a run begins, or waits once more, sees it all the same: waiting or at work, and once.
+#[test]
+fn a_run_that_moves_is_seen_once() {
+    let (dir, mut catalog, term) = served();
+    let entered = waits(catalog.enter_run(&run("a", None), 1).unwrap());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    let moves = std::thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            catalog.claim_run(term, entered, CLAIM, &at_main(1), 2).unwrap().unwrap();
+            assert_eq!(catalog.retry_run(CLAIM, &again(0), 3).unwrap(), Again::Waits);
+        }
+    });
+    let looker = Catalog::open(dir.path()).unwrap();
+    for look in 0..300 {
+        let seen = looker.unfinished_runs().unwrap();
+        assert_eq!(seen.runs().map(|run| run.run).collect::<Vec<_>>(), [entered], "look {look}");
+        assert!(looker.queued_run(entered).unwrap().is_some(), "look {look}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    moves.join().unwrap();
+}
+
+/// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
 #[test]
 fn restores_go_through_the_queue_as_runs_do() {
     let (_dir, mut catalog, term) = served();

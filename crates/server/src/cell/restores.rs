@@ -268,10 +268,8 @@ impl Restores {
         }
         let counted = locked(&self.0.begins);
         let catalog = |error: CatalogError| refused(&error.into());
-        let pending = site.catalog().pending_runs().map_err(catalog)?;
-        let active = site.catalog().active_runs().map_err(catalog)?;
-        let queued = pending.iter().map(|pending| &pending.run).chain(active.iter().map(|active| &active.run));
-        let own = queued.filter(|other| restored_by(other).is_some_and(|what| what.asker == run.asker));
+        let queued = site.catalog().unfinished_runs().map_err(catalog)?;
+        let own = queued.runs().filter(|other| restored_by(other).is_some_and(|what| what.asker == run.asker));
         // One that nobody waits for any more is given up in its turn, and takes nobody's place until then.
         let own = own.filter(|other| !self.is_given_up(other)).count();
         if own >= QUEUED_MAX {
@@ -582,18 +580,15 @@ impl Restores {
 
     /// Cancels those that somebody asked for who is let in no more, and those to such a client.
     pub(super) fn stop_of(&self, site: &Site, gone: &Asker) {
-        let (pending, active) = {
-            let catalog = site.catalog();
-            (catalog.pending_runs().unwrap_or_default(), catalog.active_runs().unwrap_or_default())
-        };
-        let queued = pending.into_iter().map(|pending| pending.run).chain(active.into_iter().map(|active| active.run));
-        for run in queued {
-            let Some(what) = restored_by(&run) else { continue };
+        // What cannot be seen now fails in its turn, as what cannot be cancelled does.
+        let Ok(queued) = site.catalog().unfinished_runs() else { return };
+        for run in queued.runs() {
+            let Some(what) = restored_by(run) else { continue };
             let is_to = matches!(gone, Asker::Client(client) if *client == run.client);
             if what.asker == *gone || is_to {
                 // One that cannot be cancelled now fails in its turn.
                 if matches!(site.cancel_run(run.run), Ok(Cancelled::Removed)) {
-                    let _ = note_cancelled(site, &run, &what);
+                    let _ = note_cancelled(site, run, &what);
                 }
             }
         }
