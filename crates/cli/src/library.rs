@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_server::cell::users::media_words::{InventoryRow, KnownVolume, LibraryPlaceRow, LibraryQuery};
+use capstan_server::cell::users::media_words::{FolderRow, InventoryRow, KnownVolume, LibraryPlaceRow, LibraryQuery};
 use capstan_server::cell::users::move_cartridges;
 use capstan_server::cell::users::task_words::{CartridgeMove, LibraryEvent, MoveCartridges};
 use clap::{Args, Subcommand};
@@ -185,6 +185,11 @@ fn print_table(inventory: &InventoryRow) -> std::io::Result<()> {
             "{} not in the catalog: `capstan label` takes new ones, and `capstan rebuild` reads those that have backups",
             units::counted(unknown as u64, "volume")
         )?;
+    }
+    for FolderRow { folder, volumes, total_bytes, free_bytes, has_room } in &inventory.folders {
+        let (free, total) = (units::bytes(*free_bytes), units::bytes(*total_bytes));
+        let full = if *has_room { "" } else { ": as good as full, and nothing more is written there" };
+        writeln!(out, "folder {folder}: {}, {free} of {total} free{full}", units::counted(*volumes, "volume"))?;
     }
     for finding in &inventory.findings {
         writeln!(out, "look: {finding}")?;

@@ -48,6 +48,23 @@ pub struct DestroyedKey {
     pub tag: KeyTag,
 }
 
+/// What the catalog has of a volume once it is erased.
+pub(crate) fn blank_row(known: Volume) -> Volume {
+    Volume {
+        pool: None,
+        id: None,
+        state: VolumeState::Blank,
+        key: None,
+        written: 0,
+        end_of_data_lbn: 0,
+        checkpoint_lbn: 0,
+        labelled_ns: None,
+        recycled: known.recycled + 1,
+        key_destroyed_ns: None,
+        ..known
+    }
+}
+
 impl Site {
     /// Labels a volume for a pool, or for scratch; makes the cartridge if the library has none of that name.
     ///
@@ -161,20 +178,7 @@ impl Site {
             return Err(error);
         }
         // The catalog forgets before the medium does: what it lists can always be read.
-        let row = Volume {
-            pool: None,
-            id: None,
-            state: VolumeState::Blank,
-            key: None,
-            written: 0,
-            end_of_data_lbn: 0,
-            checkpoint_lbn: 0,
-            labelled_ns: None,
-            recycled: known.recycled + 1,
-            key_destroyed_ns: None,
-            ..known
-        };
-        let copies = locked(&self.catalog).relabelled(&row, promise)?;
+        let copies = locked(&self.catalog).relabelled(&blank_row(known), promise)?;
         // What is gone is nobody's; to erase takes hours.
         drop(objects);
         let (erased, serial) = (volume.erase(), volume.medium.serial);

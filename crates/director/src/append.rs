@@ -14,7 +14,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{
     Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
 };
-use capstan_tape::{Blame, ChangerError, DriveError, EncryptionState, UnfitDrive, WriteFit, with_causes};
+use capstan_tape::{Blame, ChangerError, DriveError, EncryptionState, FolderRoom, UnfitDrive, WriteFit, with_causes};
 
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
@@ -25,6 +25,7 @@ use crate::lifetime::{Lifetime, LifetimeSpan};
 use crate::mounter::{InDrive, Mounter, generation_of};
 use crate::pools::{Candidate, Choice, Fill, Refill, WantedVolume, choose_volume};
 use crate::request::Shortfall;
+use crate::room::give_room_back;
 use crate::site::locked;
 use crate::volume_lifetimes::lifetimes_of_volumes;
 use crate::{DirectorError, Event, WriteOnceBar};
@@ -63,13 +64,18 @@ pub(crate) struct Writing {
 pub(crate) fn candidates(
     volumes: &[Volume],
     present: &[Volser],
+    rooms: &[FolderRoom],
     fits: &HashMap<Volser, WriteFit>,
     lifetimes: &HashMap<Volser, LifetimeSpan>,
 ) -> Vec<Candidate> {
-    let candidate = |volume: &Volume| Candidate {
-        volser: volume.volser.clone(),
-        pool: volume.pool.clone(),
-        fill: match volume.state {
+    let lacks_room = |volume: &Volume, fill: Fill| {
+        let lies_in = rooms.iter().find(|room| room.volumes.contains(&volume.volser));
+        // What is written from its beginning gives its room back first.
+        let given_back = if fill == Fill::Empty { volume.written } else { 0 };
+        lies_in.is_some_and(|room| room.free_bytes.saturating_add(given_back) < room.begins_from_bytes)
+    };
+    let candidate = |volume: &Volume| {
+        let fill = match volume.state {
             VolumeState::Blank | VolumeState::Scratch => Fill::Empty,
             VolumeState::Filling if volume.checkpoint_lbn == 0 => Fill::Empty,
             // It protects nothing any more, and nothing is added to it.
@@ -77,11 +83,17 @@ pub(crate) fn candidates(
             VolumeState::Filling => Fill::Filling,
             VolumeState::Full => Fill::Full,
             VolumeState::Suspect | VolumeState::Retired => Fill::Barred,
-        },
-        written_bytes: volume.written,
-        present: present.contains(&volume.volser),
-        fit: fits.get(&volume.volser).copied().unwrap_or(WriteFit::Own),
-        lifetimes: lifetimes.get(&volume.volser).copied(),
+        };
+        Candidate {
+            volser: volume.volser.clone(),
+            pool: volume.pool.clone(),
+            fill,
+            written_bytes: volume.written,
+            present: present.contains(&volume.volser),
+            lacks_room: lacks_room(volume, fill),
+            fit: fits.get(&volume.volser).copied().unwrap_or(WriteFit::Own),
+            lifetimes: lifetimes.get(&volume.volser).copied(),
+        }
     };
     volumes.iter().map(candidate).collect()
 }
@@ -168,17 +180,20 @@ impl AppendHost {
         let present = self.mounter.present_to_write()?;
         let anywhere = self.mounter.anywhere_here()?;
         let library = &self.mounter.library.config;
-        let room = if library.is_virtual() { library.volumes_max as usize } else { 0 };
+        let rooms = self.mounter.rooms()?;
+        let folders_full = !rooms.is_empty() && !rooms.iter().any(FolderRoom::has_room);
+        let room = if library.is_virtual() && !folders_full { library.volumes_max as usize } else { 0 };
         let refill = Refill {
             scratch: self.pool.feed == ScratchFeed::Allowed,
             create: room.saturating_sub(anywhere.len() + made),
             reserve: self.config.attention.scratch_volumes as usize,
         };
         let fits = self.mounter.write_fits(&volumes)?;
-        let candidates = candidates(&volumes, &present, &fits, &lifetimes);
+        let candidates = candidates(&volumes, &present, &rooms, &fits, &lifetimes);
         let wanted = WantedVolume { pool: &self.pool.name, lifetime: self.lifetime, refill };
         let mut choice = choose_volume(&candidates, wanted, &in_use);
         if let Choice::Nothing(shortage) = &mut choice {
+            shortage.folders_full = folders_full;
             // With none allowed, a person makes them.
             shortage.cartridges_max = Some(library.volumes_max).filter(|_| room > 0);
         }
@@ -228,6 +243,7 @@ impl AppendHost {
         // A volume that failed where the drive took another one since.
         let mut perhaps_bad: Option<(Volser, String, DriveAt)> = None;
         self.mounter.check_policy(&self.pool)?;
+        give_room_back(&self.mounter);
         // Where drives differ, a volume whose drive is free goes before one that would be waited for.
         let is_mixed = self.mounter.library.has_unlike_drives();
         self.mounter.waits_for_drives(!is_mixed);

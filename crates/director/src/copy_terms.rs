@@ -123,9 +123,19 @@ pub struct CopyKept {
     pub maker: CopyMaker,
     /// Until when.
     pub until: KeptUntil,
-    /// The policy of copies that takes its place sooner, once its own copy is whole, and from when on, nanoseconds
-    /// since 1970.
-    pub migrates: Option<(String, i64)>,
+    /// Which policy of copies takes its place sooner, once its own copy is whole.
+    pub migrates: Option<Migration>,
+}
+
+/// When a policy of copies forgets a backup's own copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    /// The policy.
+    pub policy: String,
+    /// From when on, nanoseconds since 1970.
+    pub from_ns: i64,
+    /// Whether it does so only while the copy's disk is filled above its mark.
+    pub when_full: bool,
 }
 
 impl Site {
@@ -144,9 +154,11 @@ impl Site {
                 let after_ns = job.migrate_after_ns().filter(|_| is_own)?;
                 let is_there = ends.iter().any(|end| end.pool == job.first_pool());
                 let comes = is_there || owed.iter().any(|owed| owed.policy == *name);
-                comes.then(|| (name.clone(), object.started_ns.saturating_add(after_ns)))
+                let from_ns = object.started_ns.saturating_add(after_ns);
+                comes.then(|| Migration { policy: name.clone(), from_ns, when_full: job.migrates_for_room() })
             };
-            let migrates = migrates.filter_map(from_ns).min_by_key(|(_, from_ns)| *from_ns);
+            let migrates =
+                migrates.filter_map(from_ns).min_by_key(|migration| (migration.when_full, migration.from_ns));
             CopyKept { copy: end.copy, maker: self.copy_maker(object, &end.pool), until, migrates }
         };
         Ok(ends.iter().map(kept).collect())

@@ -17,6 +17,7 @@
 //! complete one of its source, which no run goes on with.
 
 mod copies;
+mod for_room;
 mod reduction;
 mod undo;
 
@@ -31,6 +32,8 @@ use jiff::tz::TimeZone;
 
 pub use self::copies::{CopyingPolicy, ForgottenCopy};
 use self::copies::{forgotten_copies, judge, leave_what_is_claimed_elsewhere};
+pub use self::for_room::FullFolder;
+use self::for_room::leave_where_there_is_room;
 pub(crate) use self::reduction::KEEP_RULES_FACT;
 pub use self::reduction::{KeepReduction, UnaskedExpiry};
 pub use self::undo::Unexpired;
@@ -120,6 +123,8 @@ pub struct ExpirySnapshot {
     pub self_ending: HashSet<String>,
     /// Objects that a restore of the queue gives back.
     pub restored: HashSet<ObjectId>,
+    /// Folders that are filled above their mark, where a policy of copies migrates for their room.
+    pub full_folders: Vec<FullFolder>,
 }
 
 /// Why an object is kept that was named, or whose retention has ended.
@@ -323,11 +328,17 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
             forget.push(object.clone());
         }
     }
-    let copies = match request.named[..] {
+    let mut copies = match request.named[..] {
         [] => forgotten_copies(known, &judged, request, &forget),
         [_, ..] => Vec::new(),
     };
     let going: HashSet<ObjectId> = forget.iter().map(|object| object.id).collect();
+    let is_for_room = |copy: &ForgottenCopy| {
+        let is_its = |policy: &&CopyingPolicy| copy.migrated_by.as_ref() == Some(&policy.name);
+        known.copying.iter().find(is_its).is_some_and(|policy| policy.migrates_for_room)
+    };
+    let disks = (&*known.full_folders, &*known.volumes);
+    leave_where_there_is_room(&mut copies, disks, is_for_room, |copy| going.contains(&copy.0));
     let alone: HashSet<(ObjectId, u8)> = copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
     let goes = |copy: &(ObjectId, u8)| going.contains(&copy.0) || alone.contains(copy);
     let is_freed = |(_, copies): &&(Volser, Vec<(ObjectId, u8)>)| copies.iter().all(goes);
@@ -423,6 +434,11 @@ impl Site {
 
     fn expiry_snapshot(&self, now_ns: i64) -> Result<ExpirySnapshot, DirectorError> {
         let restorable = self.protection()?.protected.into_iter().map(|object| object.id).collect();
+        let copying = self.copying_policies();
+        let full_folders = match copying.iter().any(|policy| policy.migrates_for_room) {
+            true => self.full_folders()?,
+            false => Vec::new(),
+        };
         let catalog = locked(&self.catalog);
         // One that may hold more than is known is looked at by the next backup to its pool first.
         let opened: HashSet<VolumeId> = catalog.opened_volumes()?.into_iter().collect();
@@ -440,7 +456,7 @@ impl Site {
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
             copies: readable_copies(&catalog)?,
-            copying: self.copying_policies(),
+            copying,
             own_pools: self.own_pools(),
             volumes,
             rules: self.keep_rules(),
@@ -448,6 +464,7 @@ impl Site {
             zone: TimeZone::system(),
             self_ending: self.self_ending_jobs(),
             restored: restored_by_queue(&catalog)?,
+            full_folders,
         })
     }
 

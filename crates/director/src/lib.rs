@@ -74,6 +74,7 @@ mod repair;
 mod request;
 mod restore;
 mod retention_lock;
+mod room;
 mod select;
 mod server_term;
 mod sessions;
@@ -97,7 +98,7 @@ pub use config::{
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
-pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil};
+pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil, Migration};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use earlier_attempts::EarlierObject;
@@ -105,8 +106,8 @@ pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, DrivesOwner, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{
-    CopyingPolicy, ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, ForgottenCopy, KeepReduction, Kept,
-    PolicyChoice, UnaskedExpiry, Unexpired, kept_reason, plan_expiry,
+    CopyingPolicy, ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, ForgottenCopy, FullFolder, KeepReduction,
+    Kept, PolicyChoice, UnaskedExpiry, Unexpired, kept_reason, plan_expiry,
 };
 pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};
 pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
@@ -130,6 +131,7 @@ pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
+pub use room::RoomGivenBack;
 pub use select::Place;
 pub use server_term::{
     AUDIT_ANCHOR_FACT, DriveUse, RunAsked, RunLevel, RunStart, ServerTerm, SourceInUse, VolumeInUse,

@@ -8,7 +8,7 @@ use std::fmt;
 use capstan_catalog::Volume;
 use capstan_format::Volser;
 use capstan_mover::devices::{ChangerOrder, DevicesError, LibraryInventory, Loader};
-use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding};
+use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, FolderRoom};
 
 use crate::DirectorError;
 use crate::libraries::LibraryAt;
@@ -24,6 +24,8 @@ pub struct Inventory {
     pub absent: Vec<Volume>,
     /// What a person has to put right.
     pub findings: Vec<Finding>,
+    /// The room in the folders of a virtual library that has rules for it.
+    pub rooms: Vec<FolderRoom>,
 }
 
 /// One element.
@@ -147,7 +149,7 @@ impl Site {
     /// # Errors
     /// The library or the catalog cannot be asked.
     pub fn inventory(&self) -> Result<Inventory, DirectorError> {
-        let LibraryInventory { elements, findings } = self.library.devices.inventory()?;
+        let LibraryInventory { elements, findings, rooms } = self.library.devices.inventory()?;
         let mut volumes = locked(&self.catalog).volumes()?;
         let places = elements.into_iter().map(|element| {
             let known = volumes.iter().find(|volume| Some(&volume.volser) == element.volser.as_ref()).cloned();
@@ -156,7 +158,7 @@ impl Site {
         let places: Vec<LibraryPlace> = places.collect();
         volumes.retain(|volume| !self.libraries.are_several() || volume.library == self.library.name);
         volumes.retain(|volume| places.iter().all(|place| place.element.volser.as_ref() != Some(&volume.volser)));
-        Ok(Inventory { places, absent: volumes, findings })
+        Ok(Inventory { places, absent: volumes, findings, rooms })
     }
 
     /// Brings a volume into a drive and leaves it there; a cleaning cartridge, too, with which the drive cleans itself.

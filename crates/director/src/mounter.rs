@@ -14,7 +14,7 @@ use capstan_mover::devices::{
     DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
 use capstan_tape::{
-    ChangerError, DriveError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes,
+    ChangerError, DriveError, DriveNeeds, ElementAddress, EncryptionState, FolderRoom, WriteFit, barcode, with_causes,
 };
 
 use crate::drive_keys::BlockKeys;
@@ -240,6 +240,12 @@ impl Mounter {
         !self.is_impatient
     }
 
+    /// The same mounter, for what is done in a library.
+    #[must_use]
+    pub(crate) fn in_library(self, library: &Arc<LibraryAt>) -> Self {
+        Self { library: Arc::clone(library), ..self }
+    }
+
     /// From now on, whether a drive that others have is waited for.
     pub(crate) fn waits_for_drives(&mut self, waits: bool) {
         self.is_impatient = !waits;
@@ -301,6 +307,14 @@ impl Mounter {
             }
         }
         Ok(false)
+    }
+
+    /// The room in the folders of the library that the job writes in, where it has rules for that.
+    pub(crate) fn rooms(&self) -> Result<Vec<FolderRoom>, DirectorError> {
+        match self.library.config.is_virtual() {
+            true => Ok(self.library.devices.inventory()?.rooms),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn volumes_in(

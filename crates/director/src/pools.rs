@@ -59,6 +59,9 @@ pub struct Candidate {
     pub written_bytes: u64,
     /// Whether it is in the library.
     pub present: bool,
+    /// Whether it lies in a folder that has less room than is to stay free, and would not get enough of it by being
+    /// written anew.
+    pub lacks_room: bool,
     /// How well the drives suit it.
     pub fit: WriteFit,
     /// How long what is on it is kept; `None` where nothing on it lives.
@@ -113,6 +116,10 @@ pub struct Shortage {
     pub in_use: usize,
     /// Volumes of the pool or of scratch, with room, that no drive there writes.
     pub unfit: usize,
+    /// Volumes of the pool or of scratch in folders with less room than is to stay free.
+    pub lacking_room: usize,
+    /// Whether every folder has less room, so that no cartridge is made.
+    pub folders_full: bool,
     /// How many cartridges the library may have, where it is virtual and has them.
     pub cartridges_max: Option<u32>,
 }
@@ -121,7 +128,10 @@ pub struct Shortage {
 pub fn choose_volume(candidates: &[Candidate], wanted: WantedVolume<'_>, in_use: &[Volser]) -> Choice {
     let WantedVolume { pool, lifetime, refill } = wanted;
     let free = |candidate: &&Candidate| {
-        candidate.present && candidate.fit != WriteFit::None && !in_use.contains(&candidate.volser)
+        candidate.present
+            && !candidate.lacks_room
+            && candidate.fit != WriteFit::None
+            && !in_use.contains(&candidate.volser)
     };
     let of = |name: Option<&str>, fill: Fill| {
         let name = name.map(str::to_owned);
@@ -163,6 +173,8 @@ pub fn choose_volume(candidates: &[Candidate], wanted: WantedVolume<'_>, in_use:
             shortage.barred += 1;
         } else if candidate.fit == WriteFit::None {
             shortage.unfit += 1;
+        } else if candidate.lacks_room {
+            shortage.lacking_room += 1;
         }
     }
     Choice::Nothing(shortage)
@@ -196,6 +208,7 @@ mod tests {
             fill,
             written_bytes,
             present: true,
+            lacks_room: false,
             fit: WriteFit::Own,
             lifetimes: (written_bytes > 0).then(|| LifetimeSpan::of(days(30))),
         }
@@ -253,6 +266,21 @@ mod tests {
     fn scratch_feeds_a_pool_that_has_none() {
         let volumes = [candidate("A", "daily", Fill::Full, 10), candidate("S", "scratch", Fill::Empty, 0)];
         assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Label(volser("S")));
+    }
+
+    #[test]
+    fn what_lies_on_a_full_disk_is_passed_over() {
+        let full = |candidate: Candidate| Candidate { lacks_room: true, ..candidate };
+        let volumes = [
+            full(candidate("A", "daily", Fill::Filling, 10)),
+            candidate("B", "daily", Fill::Filling, 5),
+            full(candidate("S", "scratch", Fill::Empty, 0)),
+        ];
+        assert_eq!(choose_volume(&volumes, daily(NONE_BUT_SCRATCH), &[]), Choice::Append(volser("B")));
+        let volumes = [volumes[0].clone(), volumes[2].clone()];
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Create, "on another disk");
+        let shortage = Shortage { lacking_room: 2, ..Default::default() };
+        assert_eq!(choose_volume(&volumes, daily(NONE_BUT_SCRATCH), &[]), Choice::Nothing(shortage));
     }
 
     #[test]

@@ -28,8 +28,8 @@ mod wire;
 
 use capstan_format::{CatalogPart, KeyTag, MediumSerial, SessionId, SessionRecord, Volser, VolumeHeader, VolumeId};
 use capstan_tape::{
-    CartridgeSpec, ChangerError, ChangerRequest, DriveDescription, DriveKey, DriveNeeds, Element, Finding, Medium,
-    Position, VolumeDescription,
+    CartridgeSpec, ChangerError, ChangerRequest, DriveDescription, DriveKey, DriveNeeds, Element, Finding, FolderRoom,
+    Medium, Position, VolumeDescription,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -155,6 +155,16 @@ pub struct LibraryInventory {
     pub elements: Vec<Element>,
     /// What a person has to put right.
     pub findings: Vec<Finding>,
+    /// The room in the folders of a virtual library that has rules for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rooms: Vec<FolderRoom>,
+}
+
+impl LibraryInventory {
+    /// The folder that a cartridge lies in, where that has less room than is to stay free.
+    pub fn full_folder_of(&self, volser: &Volser) -> Option<&FolderRoom> {
+        self.rooms.iter().find(|room| !room.has_room() && room.volumes.contains(volser))
+    }
 }
 
 /// What the robot does besides mounts. A drive that a job uses is left alone.

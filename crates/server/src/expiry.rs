@@ -42,6 +42,29 @@ pub fn migrate(site: &Site, policy: &str) -> Result<Option<Expired>, String> {
     carry_out(&site, (&plan, policy), (&notices, Vec::new()), || site.migrate(&plan, policy)).map(Some)
 }
 
+/// Has volumes give their room back where a disk is taken above its high mark: those that hold only what has expired,
+/// and then those whose copies a policy migrates for that. Gives what was forgotten; `None` where no disk needs room.
+///
+/// # Errors
+/// Why nothing could be done, in words, as for [`expire`].
+pub fn make_room(site: &Site) -> Result<Option<Vec<Expired>>, String> {
+    if !site.needs_room() {
+        return Ok(None);
+    }
+    let (own, notices) = beside(site)?;
+    let volumes = own.give_room_back().iter().map(|given| given.volser.to_string()).collect();
+    let notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut made = Vec::new();
+    if !notices.is_empty() {
+        made.push(Expired { objects: 0, copies: 0, volumes, notices });
+    }
+    let policies = own.policies().map_err(|error| in_words(&error))?;
+    for policy in policies.iter().filter(|policy| policy.config.migrates_for_room()) {
+        made.extend(migrate(site, &policy.name)?);
+    }
+    Ok(Some(made))
+}
+
 type Notices = Arc<Mutex<Vec<String>>>;
 
 /// A site that gathers what is said. A server runs for long: its site knows the jobs and policies of when it was
@@ -74,6 +97,9 @@ fn carry_out(
         Ok(done) => (JobOutcome::Succeeded, 0, done.in_a_line()),
         Err(error) => (JobOutcome::Failed, 1, error.clone()),
     };
+    if forgotten.is_ok() {
+        site.give_room_back();
+    }
     let mut notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
     notices.extend(held);
     notices.iter().for_each(|notice| journal.said(notice));

@@ -33,7 +33,7 @@ pub use decide::{
     LimitOf, PeerAway, RunDecision, RunTerms, Situation, VolumeTaken, WaitingRun, WaitsFor, WorkingRun, decide,
 };
 pub use due::{ComingRun, DecidedUntil, DueRuns, Scheduled, due, forecast};
-pub use expiry::{expire, migrate};
+pub use expiry::{expire, make_room, migrate};
 pub use look::{Look, MoverAway, look, network_of_client, note_nobody_listens, peers_there_twice};
 pub use metrics::{ServedMetrics, serve_metrics};
 pub use serve::{Expired, Notice, RunCounts, TakesEntry, WorkEnd, Worked, Worker, serve};

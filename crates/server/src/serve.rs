@@ -108,7 +108,7 @@ pub struct Expired {
     pub objects: usize,
     /// How many copies of objects that stay.
     pub copies: usize,
-    /// Volumes that are scratch by it.
+    /// Volumes that are scratch by it, or blank.
     pub volumes: Vec<String>,
     /// What a person should know of it.
     pub notices: Vec<String>,
@@ -171,6 +171,15 @@ pub trait Worker: Sync {
     /// # Errors
     /// Why none does, in words.
     fn expire(&self) -> Result<Option<Expired>, String> {
+        Ok(None)
+    }
+
+    /// Makes room on disks that are taken above their mark; gives what was forgotten for it, and nothing where no disk
+    /// needs room.
+    ///
+    /// # Errors
+    /// Why nothing could be done, in words.
+    fn make_room(&self) -> Result<Option<Vec<Expired>>, String> {
         Ok(None)
     }
 

@@ -36,3 +36,5 @@ mod write_behind;
 pub use drive::{CartridgeDrive, KeySlotKind};
 pub use memory::Tab;
 pub use spec::CartridgeSpec;
+
+pub(crate) use volume::draw_life;

@@ -76,6 +76,13 @@ pub enum Finding {
         /// Additional sense code and qualifier.
         codes: (u8, u8),
     },
+    /// A folder of a virtual library that cannot be used: its cartridges are not in the library.
+    FolderAway {
+        /// The folder.
+        folder: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Finding {
@@ -94,7 +101,38 @@ impl fmt::Display for Finding {
             Self::Exception { at, codes: (code, qualifier) } => {
                 write!(f, "the library reports {code:02X}/{qualifier:02X} for {at}: look at it")
             }
+            Self::FolderAway { folder, reason } => write!(f, "folder {folder} cannot be used: {reason}"),
         }
+    }
+}
+
+/// A folder of a virtual library, and what room is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderRoom {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Bytes of its file system that are taken, or may be taken by whoever runs the library.
+    pub total_bytes: u64,
+    /// Bytes of it that are free.
+    pub free_bytes: u64,
+    /// Bytes that must be free for a cartridge to be begun.
+    pub begins_from_bytes: u64,
+    /// Bytes that cartridges which hold nothing any more should give back.
+    pub wanted_bytes: u64,
+    /// The cartridges in it.
+    pub volumes: Vec<Volser>,
+}
+
+impl FolderRoom {
+    /// Whether a cartridge may be begun there.
+    pub fn has_room(&self) -> bool {
+        self.free_bytes >= self.begins_from_bytes
+    }
+
+    /// How much of it is taken, in percent.
+    pub fn percent_taken(&self) -> u64 {
+        let taken = self.total_bytes.saturating_sub(self.free_bytes);
+        taken.saturating_mul(100).checked_div(self.total_bytes).unwrap_or(100)
     }
 }
 
@@ -213,6 +251,14 @@ pub trait Library: Changer {
     /// [`ChangerError::NotMade`] in a library of hardware; [`ChangerError::VolserTaken`] if there is one of this
     /// barcode; else the file cannot be written.
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError>;
+
+    /// The room in each folder of a virtual library that has rules for it; else nothing.
+    ///
+    /// # Errors
+    /// Its directory cannot be looked at.
+    fn rooms(&mut self) -> Result<Vec<FolderRoom>, ChangerError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Why a cartridge was not moved.
@@ -296,6 +342,15 @@ pub enum ChangerError {
     #[error("volume {volser} is in the library already: choose another volser")]
     VolserTaken {
         /// The barcode.
+        volser: Volser,
+    },
+    /// Operator: every folder of a virtual library has less free than it is to have.
+    #[error(
+        "no cartridge was made for volume {volser}: all folders of the library have less room than is to stay free \
+         (`library.free_mib`). Make room, or give the library another folder (`library.folders`)"
+    )]
+    FoldersFull {
+        /// The cartridge asked for.
         volser: Volser,
     },
     /// Caller: only a virtual library makes cartridges.

@@ -52,7 +52,9 @@ mod paced;
 pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
-pub use changer::{Changer, ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, Library};
+pub use changer::{
+    Changer, ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, FolderRoom, Library,
+};
 pub use clock::{MonotonicClock, PaceClock};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
@@ -62,7 +64,7 @@ pub use error::{Blame, DriveError, UnfitDrive, with_causes, without_error_number
 pub use faulty::{Draw, Fault, FaultyDrive, Next};
 pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;
-pub use library::VirtualLibrary;
+pub use library::{FolderRules, VirtualLibrary};
 pub use needs::{DriveNeeds, WriteFit};
 pub use null::{NullDrive, Written};
 pub use paced::{PaceMeter, Paced};

@@ -9,6 +9,8 @@
 //! robot.lock            locked while a cartridge is moved
 //! library.id            which library this is: a mount point without its disk has none
 //! ```
+//! Cartridges may lie in further folders ([`folders`]), with a link in `slots`.
+//!
 //! A drive opens whatever its link points to, so that changer and drive share a bay without sharing memory, and several
 //! processes can use one library. A link was chosen over moving files because it can be neither half done nor lost: the
 //! cartridge never leaves its slot's directory.
@@ -31,8 +33,12 @@ use capstan_format::Volser;
 use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
 use crate::{
     CartridgeDrive, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element,
-    ElementAddress, KeySlotKind, Library, Tab,
+    ElementAddress, Finding, FolderRoom, KeySlotKind, Library, Tab,
 };
+
+mod folders;
+
+pub use folders::FolderRules;
 
 const EXTENSION: &str = "tape";
 const SLOTS: &str = "slots";
@@ -45,6 +51,7 @@ const MARKER: &str = "library.id";
 pub struct VirtualLibrary {
     directory: PathBuf,
     drives: u32,
+    rules: FolderRules,
 }
 
 impl VirtualLibrary {
@@ -53,7 +60,7 @@ impl VirtualLibrary {
     /// # Errors
     /// The directory cannot be made, or a cartridge that lies in a drive cannot be put back.
     pub fn open(directory: impl Into<PathBuf>, drives: u32) -> Result<Self, ChangerError> {
-        let library = Self { directory: directory.into(), drives };
+        let library = Self { directory: directory.into(), drives, rules: FolderRules::default() };
         for part in [SLOTS, MAIL, DRIVES] {
             fs::create_dir_all(library.directory.join(part)).map_err(library.host("cannot be made"))?;
         }
@@ -103,8 +110,13 @@ impl VirtualLibrary {
     /// [`ChangerError::UnknownVolume`] if it is in no slot; else its file cannot be deleted.
     pub fn remove_cartridge(&mut self, volser: &Volser) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
-        let path = self.in_slot(volser)?;
+        let place = self.in_slot(volser)?;
+        // In a further folder it has a link here.
+        let path = fs::canonicalize(&place).map_err(self.host("cannot delete a cartridge"))?;
         fs::remove_file(&path).map_err(self.host("cannot delete a cartridge"))?;
+        if place.symlink_metadata().is_ok() {
+            fs::remove_file(&place).map_err(self.host("cannot delete a cartridge"))?;
+        }
         match fs::remove_file(path.with_extension("index")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.host("cannot delete an index")(error)),
             _ => Ok(()),
@@ -129,7 +141,8 @@ impl VirtualLibrary {
         self.check_drive(drive)?;
         match self.lock_drive(drive)? {
             Locked::Ours(lock) => {
-                Ok(CartridgeDrive::in_library(format!("virtual-{drive}"), self.bay(drive), key_slot, lock))
+                let name = format!("virtual-{drive}");
+                Ok(CartridgeDrive::in_library(name, self.bay(drive), key_slot, lock).leaving(self.rules.free_bytes))
             }
             Locked::HeldBy(holder) => Err(ChangerError::InUse { what: format!("drive {drive}"), holder }),
         }
@@ -258,8 +271,11 @@ impl VirtualLibrary {
     fn list(&self, part: &str) -> Result<Vec<Volser>, ChangerError> {
         let mut volsers = Vec::new();
         for entry in fs::read_dir(self.directory.join(part)).map_err(self.host("cannot be listed"))? {
-            let path = entry.map_err(self.host("cannot be listed"))?.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            let entry = entry.map_err(self.host("cannot be listed"))?;
+            let path = entry.path();
+            // One in a further folder that is away is not there.
+            let leads_nowhere = || entry.file_type().is_ok_and(|kind| kind.is_symlink()) && !path.exists();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) && !leads_nowhere() {
                 volsers.extend(volser_of(&path));
             }
         }
@@ -294,6 +310,10 @@ impl Changer for VirtualLibrary {
             .extend((0..).zip(loaded).map(|(drive, volser)| Element { address: ElementAddress::Drive(drive), volser }));
         elements.extend(mail);
         Ok(elements)
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.usable_folders().1
     }
 
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
@@ -352,7 +372,7 @@ impl Changer for VirtualLibrary {
                 self.check_one(volser)?;
                 if self.list(MAIL)?.contains(volser) { Ok(()) } else { self.carry((SLOTS, MAIL), volser) }
             }
-            // A folder is looked at each time anew.
+            // A directory is looked at each time anew.
             ChangerRequest::Clean { volser, drive } => self.load(volser, *drive),
             ChangerRequest::Initialize => Ok(()),
         }
@@ -360,6 +380,10 @@ impl Changer for VirtualLibrary {
 }
 
 impl Library for VirtualLibrary {
+    fn rooms(&mut self) -> Result<Vec<FolderRoom>, ChangerError> {
+        if self.rules == FolderRules::default() { Ok(Vec::new()) } else { self.rooms_now() }
+    }
+
     fn drives(&mut self) -> Result<u32, ChangerError> {
         Ok(self.drives)
     }
@@ -378,7 +402,7 @@ impl Library for VirtualLibrary {
         if self.find(&spec.volser)?.is_some() {
             return Err(ChangerError::VolserTaken { volser: spec.volser.clone() });
         }
-        Ok(spec.create(&self.directory.join(SLOTS).join(file_name(&spec.volser)))?)
+        self.create_in_a_folder(spec)
     }
 }
 

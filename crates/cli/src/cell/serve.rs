@@ -15,8 +15,8 @@ use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::{TROUBLES_MAX, TellFindings};
 use capstan_server::{
-    Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client,
-    note_nobody_listens, serve, serve_metrics,
+    Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, make_room,
+    network_of_client, note_nobody_listens, serve, serve_metrics,
 };
 
 use super::service::is_ready;
@@ -243,8 +243,10 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
             tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
         }
         ServerEvent::Expired { objects, copies, volumes, notices } => {
-            let (what, volumes) = (forgotten_text(objects, copies), scratch_again(&volumes));
-            tell(&format!("expiry: {what} forgotten{volumes}"));
+            if objects + copies > 0 {
+                let (what, volumes) = (forgotten_text(objects, copies), scratch_again(&volumes));
+                tell(&format!("expiry: {what} forgotten{volumes}"));
+            }
             notices.iter().for_each(|notice| tell(notice));
         }
         ServerEvent::Stopped => tell("the server has stopped"),
@@ -419,6 +421,10 @@ impl Worker for InProcess<'_> {
 
     fn expire(&self) -> Result<Option<Expired>, String> {
         expire(self.site)
+    }
+
+    fn make_room(&self) -> Result<Option<Vec<Expired>>, String> {
+        make_room(self.site)
     }
 
     fn findings(&self) -> Result<TellFindings, String> {

@@ -237,6 +237,8 @@ pub(crate) struct CopyKeptRow {
     pub(crate) migrated_by: Option<String>,
     /// From when on it does, nanoseconds since 1970.
     pub(crate) migrates_from_ns: Option<i64>,
+    /// Whether it does so only while the copy's disk is filled above its mark; null where none does.
+    pub(crate) migrates_when_full: Option<bool>,
 }
 
 /// A copy that a policy has yet to make of an object.

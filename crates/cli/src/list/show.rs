@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Extent, Object, Verification, Volume, VolumeState};
-use capstan_director::{CopyKept, KeptUntil, OwedCopy, Site, generation_of, reserved_at_the_end};
+use capstan_director::{CopyKept, KeptUntil, Migration, OwedCopy, Site, generation_of, reserved_at_the_end};
 use capstan_format::{ObjectId, Volser};
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
@@ -97,8 +97,10 @@ pub(super) fn kept_row(kept: CopyKept) -> CopyKeptRow {
         KeptUntil::At(at_ns) => (Some(at_ns), None),
         KeptUntil::Rule { policy, .. } => (None, Some(policy)),
     };
-    let (migrated_by, migrates_from_ns) = migrates.unzip();
-    CopyKeptRow { copy, until_ns, by_rule_of, migrated_by, migrates_from_ns }
+    let (migrates_from_ns, migrates_when_full) =
+        (migrates.as_ref().map(|it| it.from_ns), migrates.as_ref().map(|it| it.when_full));
+    let migrated_by = migrates.map(|it| it.policy);
+    CopyKeptRow { copy, until_ns, by_rule_of, migrated_by, migrates_from_ns, migrates_when_full }
 }
 
 /// How long a copy is kept: `until 2026-12-24`, `for ever`, `by the rule of home, or until vault has it`.
@@ -110,7 +112,10 @@ pub(super) fn kept_text(kept: &CopyKept) -> String {
     };
     match &kept.migrates {
         None => until,
-        Some((policy, from_ns)) => format!("{until}, or from {} on once {policy} has it", units::day(*from_ns)),
+        Some(Migration { policy, from_ns, when_full }) => {
+            let full = if *when_full { " and its disk is full" } else { "" };
+            format!("{until}, or from {} on once {policy} has it{full}", units::day(*from_ns))
+        }
     }
 }
 

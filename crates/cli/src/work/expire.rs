@@ -104,6 +104,7 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
         return recorded(&display, &site, ("expire", &subject), |record| {
             let ids = plan.names();
             plan = audited(&site, ShellAct::Expire, &ids, || Ok(site.expire(&plan, &request)?))?;
+            site.give_room_back();
             record.message = plan.in_a_line();
             show(cli, args, &display, &plan);
             Ok(ExitCode::SUCCESS)

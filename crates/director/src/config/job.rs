@@ -123,6 +123,9 @@ pub struct JobConfig {
     /// How old a backup is when its own copies are forgotten, once the copy of this policy is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrate_after: Option<String>,
+    /// Whether they are forgotten only while the disk that they lie on is filled above its mark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrate_when_full: Option<bool>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
@@ -219,6 +222,11 @@ impl JobConfig {
         self.migrate_after.as_deref().and_then(|text| parse_age(text).ok())
     }
 
+    /// Whether it migrates only where a disk needs room.
+    pub fn migrates_for_room(&self) -> bool {
+        self.migrate_when_full == Some(true)
+    }
+
     /// The pool of the first copy of what it makes, or of the copies that it makes of others.
     pub(crate) fn first_pool(&self) -> &str {
         self.pool.as_deref().unwrap_or(DEFAULT_POOL)
@@ -310,7 +318,7 @@ impl JobConfig {
         if self.is_of_copies() {
             return self.check_copies(name);
         }
-        for (key, is_set) in [("delay", self.delay.is_some()), ("migrate_after", self.migrate_after.is_some())] {
+        for (key, is_set) in self.copying_keys() {
             if is_set {
                 return wrong(key, "it is for copies of backups: set copies_of, or remove it");
             }
@@ -412,7 +420,20 @@ impl JobConfig {
                 return Err((Some(key), reason));
             }
         }
+        if self.migrate_when_full.is_some() && self.migrate_after.is_none() {
+            return wrong("migrate_when_full", "set migrate_after, too: how old a backup is at least when it migrates");
+        }
         self.check_kept()
+    }
+
+    /// The settings that only copies of backups have, and whether each is set.
+    pub(super) fn copying_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        [
+            ("delay", self.delay.is_some()),
+            ("migrate_after", self.migrate_after.is_some()),
+            ("migrate_when_full", self.migrate_when_full.is_some()),
+        ]
+        .into_iter()
     }
 
     /// The settings that only backups have, and whether each is set.

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 37] = [
+const COMMENTS: [(&str, &str); 41] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -32,6 +32,20 @@ const COMMENTS: [(&str, &str); 37] = [
         "path",
         "Where virtual cartridges lie; relative to the state directory. Put them on another disk than what is backed up.",
     ),
+    (
+        "folders",
+        "Further folders for virtual cartridges, on other disks: a new one goes where most room is. Needs free_mib.",
+    ),
+    (
+        "free_mib",
+        "MiB that stay free on the disk of each folder: where there is less, nothing more is written there. 0: it fills.",
+    ),
+    (
+        "high_percent",
+        "Where more of a disk is taken than this, virtual cartridges that hold only what has expired are made blank; 0: \
+         never.",
+    ),
+    ("low_percent", "... until no more than this is taken."),
     ("drives", "How many virtual drives; a backup needs one for each copy."),
     ("volume_mib", "Capacity of a new virtual cartridge, in MiB."),
     (

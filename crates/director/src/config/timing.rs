@@ -127,10 +127,9 @@ impl JobConfig {
             ("retries", self.retries.is_some()),
             ("retry_after", self.retry_after.is_some()),
             ("copies_of", self.is_of_copies()),
-            ("delay", self.delay.is_some()),
-            ("migrate_after", self.migrate_after.is_some()),
         ]
         .into_iter()
+        .chain(self.copying_keys())
     }
 
     fn catch_up(&self) -> Result<CatchUp, Wrong> {

@@ -87,8 +87,16 @@ pub(super) fn shortage_text(shortage: &Shortage) -> String {
         0 => String::new(),
         unfit => format!(", {unfit} that no drive there writes"),
     };
+    let lacking_room = match shortage.lacking_room {
+        0 => String::new(),
+        lacking => format!(", {lacking} in folders without room"),
+    };
+    let folders_full = match shortage.folders_full {
+        true => "; all folders of the library have less room than is to stay free",
+        false => "",
+    };
     format!(
-        "{} full, {} not to be written, {} not in the library, {} in use{unfit}{}",
+        "{} full, {} not to be written, {} not in the library, {} in use{unfit}{lacking_room}{}{folders_full}",
         shortage.full,
         shortage.barred,
         shortage.absent,
@@ -98,6 +106,11 @@ pub(super) fn shortage_text(shortage: &Shortage) -> String {
 }
 
 pub(super) fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
+    if shortage.folders_full {
+        return "make room on their disks, give the library another folder (`folders` in capstan.toml), or expire \
+                objects so that a volume can be recycled"
+            .to_owned();
+    }
     if shortage.cartridges_max.is_some() && shortage.absent == 0 {
         return format!(
             "if the disk has room, raise volumes_max of the library in capstan.toml, or add one with `capstan label \

@@ -37,6 +37,8 @@ pub struct CopyingPolicy {
     pub keeps: CopyLifetime,
     /// How old a backup is when its own copies are forgotten.
     pub migrate_after_ns: Option<i64>,
+    /// Whether they are forgotten only where their disk needs room.
+    pub migrates_for_room: bool,
     /// Whether its runs come; nobody waits for those of one that is switched off.
     pub is_on: bool,
 }
@@ -117,6 +119,7 @@ impl CopyingPolicy {
             copies_of: job.copies_of.clone(),
             keeps: CopyLifetime::of(job),
             migrate_after_ns: job.migrate_after_ns(),
+            migrates_for_room: job.migrates_for_room(),
             is_on: !job.is_switched_off(),
         })
     }
@@ -300,7 +303,10 @@ pub(super) fn forgotten_copies(
                 if judged.awaited.contains(&object.id) {
                     return None;
                 }
-                migrated_by(known, request, object, copy).find_map(|policy| {
+                // One that migrates in any case goes first.
+                let mut policies: Vec<_> = migrated_by(known, request, object, copy).collect();
+                policies.sort_by_key(|policy| policy.migrates_for_room);
+                policies.into_iter().find_map(|policy| {
                     let other = others().find(|other| other.end.pool == policy.pool)?;
                     Some((Some(policy.name.clone()), other))
                 })

@@ -48,6 +48,7 @@ pub(super) fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         zone: TimeZone::UTC,
         self_ending: HashSet::new(),
         restored: HashSet::new(),
+        full_folders: Vec::new(),
         volumes: vec![(
             Volser::new("A00001").expect("a barcode"),
             objects.iter().map(|object| (object.id, 1)).collect(),

@@ -77,7 +77,7 @@ impl LocalDevices {
 
     fn inventory_of(&self, library: &mut (dyn Library + 'static)) -> Result<LibraryInventory, DevicesError> {
         let elements = library.inventory()?;
-        let inventory = LibraryInventory { elements, findings: library.findings() };
+        let inventory = LibraryInventory { elements, findings: library.findings(), rooms: library.rooms()? };
         *self.last_inventory() = Some(inventory.clone());
         Ok(inventory)
     }
@@ -116,7 +116,7 @@ impl LocalDevices {
         let drives = library.drives()?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
         let mut failure = None;
-        let LibraryInventory { elements, findings } = self.inventory_of(&mut *library)?;
+        let LibraryInventory { elements, findings, .. } = self.inventory_of(&mut *library)?;
         if let Some(address) = mail_slot_of(&elements, volser) {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
         }

@@ -512,7 +512,10 @@ pub(crate) fn words_in_tests() -> Vec<crate::kept_words::Word> {
         report("heartbeat", Report::Heartbeat),
         report("drives-are", Report::Drives(2)),
         report("described", Report::Described(vec![DriveDescription::default()])),
-        report("inventory-is", Report::Inventory(LibraryInventory { elements: Vec::new(), findings: Vec::new() })),
+        report(
+            "inventory-is",
+            Report::Inventory(LibraryInventory { elements: Vec::new(), findings: Vec::new(), rooms: Vec::new() }),
+        ),
         report("mounted", Report::Mounted(Box::new(mounted))),
         report("volume-done", Report::Volume(VolumeReport::Done)),
         report("volume-position", Report::Volume(VolumeReport::Position(Position { lbn: 1, early_warning: false }))),

@@ -2,7 +2,7 @@
 //! `capstan expire` forgets them. When that was last is on record, so a time that passed while no server ran is made up
 //! for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_schedule::CalendarEvent;
 use jiff::Timestamp;
@@ -17,24 +17,45 @@ const LAST_FACT: &str = "expired last";
 /// How often it is looked whether it is time, and how long after a failure.
 const LOOKS: Duration = Duration::from_secs(2);
 const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(600);
+/// How often it is looked whether a disk needs room, and how long after nothing could be done about that.
+const ROOM_LOOKS: Duration = Duration::from_secs(30);
+const ROOM_LOOKS_IN_VAIN: Duration = Duration::from_secs(600);
 
 impl Server<'_> {
-    /// Has backups expire at their times, until the server ends.
+    /// Has backups expire at their times, and disks get room when they need it, until the server ends.
     pub(super) fn mind_expiry(&self) {
-        let Some(times) = self.site.config().server.expires() else { return };
-        let mut trouble = Trouble::default();
+        let times = self.site.config().server.expires();
+        let (mut of_expiry, mut of_room) = (Trouble::default(), Trouble::default());
+        let (mut expires_next, mut room_next) = (Instant::now(), Instant::now());
         // Each server looks once, however short its term.
         loop {
-            let looked = self.expire_in_time(&times);
-            let pause = if looked.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
-            let reason =
-                |error| format!("backups whose retention has ended do not expire: {error}; the server tries again");
-            trouble.tell(self, looked.err().map(reason));
-            self.pause(pause);
+            if let Some(times) = times.as_ref().filter(|_| Instant::now() >= expires_next) {
+                let looked = self.expire_in_time(times);
+                expires_next = Instant::now() + if looked.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
+                let reason =
+                    |error| format!("backups whose retention has ended do not expire: {error}; the server tries again");
+                of_expiry.tell(self, looked.err().map(reason));
+            }
+            if Instant::now() >= room_next {
+                let made = self.make_room();
+                let is_in_vain = !matches!(made, Ok(true));
+                room_next = Instant::now() + if is_in_vain { ROOM_LOOKS_IN_VAIN } else { ROOM_LOOKS };
+                let reason = |error| format!("a disk that needs room gets none: {error}; the server tries again");
+                of_room.tell(self, made.err().map(reason));
+            }
+            self.pause(LOOKS);
             if self.is_over() {
                 return;
             }
         }
+    }
+
+    /// Makes room on disks that need it; whether none needs any, or some was made.
+    fn make_room(&self) -> Result<bool, String> {
+        let Some(made) = self.worker.make_room()? else { return Ok(true) };
+        let is_in_vain = made.iter().all(|expired| expired.volumes.is_empty());
+        made.into_iter().for_each(|expired| self.say(Notice::Expired(expired)));
+        Ok(!is_in_vain)
     }
 
     /// Has objects expire if it is time, and notes that it was.

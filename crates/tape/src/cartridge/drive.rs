@@ -36,6 +36,8 @@ pub struct CartridgeDrive {
     stored: Vec<u8>,
     /// Keeps the bay of a library for this process.
     _bay_lock: Option<LockedFile>,
+    /// Early warning is given, too, where less than this is left on the file system.
+    free_bytes: u64,
 }
 
 struct Loaded {
@@ -54,12 +56,18 @@ impl CartridgeDrive {
             loaded: None,
             stored: Vec::new(),
             _bay_lock: None,
+            free_bytes: 0,
         }
     }
 
     /// The same, with a lock that is held as long as the drive lives.
     pub(crate) fn in_library(name: String, bay: PathBuf, key_slot_kind: KeySlotKind, lock: LockedFile) -> Self {
         Self { _bay_lock: Some(lock), ..Self::new(name, bay, key_slot_kind) }
+    }
+
+    /// The same, which leaves so much of the file system free: early warning is given where there is less.
+    pub(crate) fn leaving(self, free_bytes: u64) -> Self {
+        Self { free_bytes, ..self }
     }
 
     fn loaded(&mut self) -> Result<&mut Loaded, DriveError> {
@@ -201,7 +209,7 @@ impl Drive for CartridgeDrive {
 
     fn load(&mut self) -> Result<Medium, DriveError> {
         if self.loaded.is_none() {
-            self.loaded = Some(Loaded { volume: Volume::open(&self.bay, &self.name)?, at: BEGINNING });
+            self.loaded = Some(Loaded { volume: Volume::open(&self.bay, &self.name, self.free_bytes)?, at: BEGINNING });
         }
         let loaded = self.loaded()?;
         loaded.at = BEGINNING;

@@ -1,5 +1,6 @@
 //! A loaded cartridge: its memory and its records, changed together.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -66,7 +67,7 @@ pub(super) fn open_data_file(path: &Path, name: &str) -> Result<DataFile, DriveE
 }
 
 /// Draws a life: a volume that is written anew must not be taken for what it was.
-pub(super) fn draw_life() -> io::Result<u64> {
+pub(crate) fn draw_life() -> io::Result<u64> {
     Ok(u64::from_le_bytes(super::random::draw()?))
 }
 
@@ -94,18 +95,50 @@ pub(super) struct Volume {
     memory: Memory,
     pub(super) records: Records,
     access: Access,
+    disk: DiskRoom,
+}
+
+/// Bytes that are appended from one look at the file system to the next.
+const LOOK_EVERY_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Whether there is less room on the file system than is to stay free.
+struct DiskRoom {
+    /// So much stays free; 0 if that does not matter.
+    free_bytes: u64,
+    /// Where data ended at the last look, and what was found.
+    looked: Cell<Option<(u64, bool)>>,
+}
+
+impl DiskRoom {
+    /// Looks, if that is worth it at this end of data.
+    fn is_low(&self, file: &File, end: u64) -> bool {
+        if self.free_bytes == 0 {
+            return false;
+        }
+        match self.looked.get() {
+            Some((at, is_low)) if (at..at + LOOK_EVERY_BYTES).contains(&end) => is_low,
+            _ => {
+                let found = rustix::fs::fstatvfs(file).ok();
+                // What is low once stays so until the end of data has moved on or back.
+                let is_low = found.is_some_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < self.free_bytes);
+                self.looked.set(Some((end, is_low)));
+                is_low
+            }
+        }
+    }
 }
 
 impl Volume {
-    /// Opens the cartridge at `path` in the drive `name`.
-    pub(super) fn open(path: &Path, name: &str) -> Result<Self, DriveError> {
+    /// Opens the cartridge at `path` in the drive `name`, which leaves so much of the file system free.
+    pub(super) fn open(path: &Path, name: &str, free_bytes: u64) -> Result<Self, DriveError> {
         // A library's bay is a link; the index lies beside what it points to.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let DataFile { file, memory, access, .. } = open_data_file(&path, name)?;
         let records = Records::open(file, &path.with_extension("index"), memory.life).map_err(|source| {
             DriveError::Host { what: format!("virtual cartridge {} cannot be read", path.display()), source }
         })?;
-        Ok(Self { memory, records, access })
+        let disk = DiskRoom { free_bytes, looked: Cell::new(None) };
+        Ok(Self { memory, records, access, disk })
     }
 
     pub(super) fn encryption(&self) -> EncryptionState {
@@ -170,7 +203,11 @@ impl Volume {
 
     /// Whether early warning lies at or before `place`.
     pub(super) fn early_warning_at(&self, place: Place) -> bool {
-        self.remaining_behind(place) < self.memory.early_warning_bytes
+        self.remaining_behind(place) < self.memory.early_warning_bytes || self.disk_is_low(place)
+    }
+
+    fn disk_is_low(&self, place: Place) -> bool {
+        self.disk.is_low(self.records.file(), place.offset)
     }
 
     /// Room for `count` records of `stored_len` bytes each from `place` on.
@@ -178,7 +215,7 @@ impl Volume {
         let len = u64::from(count) * (RECORD_HEADER_LEN + stored_len) as u64;
         match self.remaining_behind(place).checked_sub(len) {
             None => Room::None,
-            Some(left) if left < self.memory.early_warning_bytes => Room::BehindEarlyWarning,
+            Some(left) if left < self.memory.early_warning_bytes || self.disk_is_low(place) => Room::BehindEarlyWarning,
             Some(_) => Room::Ample,
         }
     }

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod damage;
+mod folders;
 mod golden;
 mod keyed;
 mod kill;

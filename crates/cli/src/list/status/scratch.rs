@@ -1,11 +1,12 @@
 //! Libraries of a cell that run out of volumes which a pool could take next.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use capstan_catalog::{Volume, VolumeState};
 use capstan_director::{ExpiryPlan, Site, TellEvent};
 use capstan_mover::devices::LibraryConfig;
-use rustix::fs::statvfs;
+use rustix::fs::{StatVfs, statvfs};
 
 use super::attention::Attention;
 use crate::units;
@@ -43,7 +44,7 @@ impl RunningOut {
             let (unfit, fit): (Vec<&Volume>, Vec<&Volume>) = empty.partition(|volume| unfit.contains(&volume.volser));
             let allowed =
                 if library.is_virtual() { (library.volumes_max as usize).saturating_sub(own.len()) } else { 0 };
-            let made = room_on_disk(&site.dir().join(&library.path), library).map_or(allowed, |room| room.min(allowed));
+            let made = room_on_disk(site.dir(), library).map_or(allowed, |room| room.min(allowed));
             let left = ScratchLeft {
                 library: name.to_owned(),
                 is_virtual: library.is_virtual(),
@@ -87,12 +88,18 @@ impl RunningOut {
     }
 }
 
-/// How many cartridges its disk has room for; none where nobody here can tell.
-fn room_on_disk(path: &Path, library: &LibraryConfig) -> Option<usize> {
-    let is_here = library.is_virtual() && library.mover.is_empty();
-    let about = is_here.then(|| statvfs(path).ok()).flatten()?;
-    let free_mib = about.f_bavail.saturating_mul(about.f_frsize) >> 20;
-    usize::try_from(free_mib.checked_div(library.volume_mib)?).ok()
+/// How many cartridges its disks have room for; none where nobody here can tell. `dir` is the state directory.
+fn room_on_disk(dir: &Path, library: &LibraryConfig) -> Option<usize> {
+    let folders = library.is_folder_here().then(|| std::iter::once(&library.path).chain(&library.folders))?;
+    // Two folders on one file system share its room.
+    let disks: HashMap<u64, StatVfs> =
+        folders.filter_map(|folder| statvfs(dir.join(folder)).ok()).map(|disk| (disk.f_fsid, disk)).collect();
+    let room = |disk: &StatVfs| {
+        let free_mib = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
+        free_mib.saturating_sub(library.free_mib).checked_div(library.volume_mib)
+    };
+    let rooms: Vec<u64> = disks.values().filter_map(room).collect();
+    (!rooms.is_empty()).then(|| usize::try_from(rooms.iter().sum::<u64>()).ok()).flatten()
 }
 
 /// Whether any pool may take it: one that is labelled for a pool is that pool's.
@@ -109,11 +116,19 @@ mod tests {
     fn a_disk_has_room_for_so_many_cartridges_as_it_has() {
         let here = Path::new("/");
         let of = |volume_mib, mover: &str| {
-            room_on_disk(here, &LibraryConfig { volume_mib, mover: mover.to_owned(), ..LibraryConfig::default() })
+            let path = ".".into();
+            room_on_disk(here, &LibraryConfig { path, volume_mib, mover: mover.to_owned(), ..LibraryConfig::default() })
         };
         assert_eq!(of(u64::MAX, ""), Some(0));
         assert!(of(1, "").is_some_and(|room| room > 0));
         assert_eq!(of(1, "heron"), None, "nobody here knows the disk of a mover");
+        let of_folders = |free_mib, folders: &[&str]| {
+            let (path, folders) = (".".into(), folders.iter().map(Into::into).collect());
+            room_on_disk(here, &LibraryConfig { path, folders, volume_mib: 1, free_mib, ..LibraryConfig::default() })
+        };
+        assert_eq!(of_folders(u64::MAX, &["tmp"]), Some(0), "all of it is to stay free");
+        let (one, two) = (of_folders(1, &[]).unwrap_or_default(), of_folders(1, &["./", "../"]).unwrap_or_default());
+        assert!(one > 0 && two < one + one / 2, "folders of one disk are counted once: {one}, {two}");
         assert_eq!(room_on_disk(Path::new("/nowhere/at/all"), &LibraryConfig::default()), None);
     }
 }

@@ -4,7 +4,7 @@ use capstan_format::Volser;
 
 use super::super::reduction::plan_unasked;
 use super::super::tests::{DAY, TODAY, daily, id, kept, known, names, numbers, object};
-use super::super::{ExpiryPlan, ExpiryRequest, Kept, PolicyChoice, plan_expiry};
+use super::super::{ExpiryPlan, ExpiryRequest, FullFolder, Kept, PolicyChoice, plan_expiry};
 use super::*;
 use crate::config::JobConfig;
 
@@ -26,6 +26,7 @@ fn vault(migrate_after: Option<i64>) -> CopyingPolicy {
         copies_of: vec!["home".to_owned()],
         keeps: CopyLifetime::of(&JobConfig::default()),
         migrate_after_ns: migrate_after.map(|days| days * DAY),
+        migrates_for_room: false,
         is_on: true,
     }
 }
@@ -321,4 +322,59 @@ fn what_a_policy_of_copies_alone_keeps_is_of_that_policy() {
     assert_eq!(numbers(&plan_expiry(&now, &only("vault")).forget), [7, 6, 5, 4, 3, 2, 1]);
     let but = ExpiryRequest { policies: PolicyChoice::AllBut(vec!["vault".to_owned()]), ..Default::default() };
     assert_eq!(plan_expiry(&now, &but).forget.len(), 0);
+}
+
+/// Four full backups that are on tape, too. On the disk, volume A00001 holds the first, A00002 the second and third,
+/// and A00003 the third and fourth; each 100 bytes.
+fn on_a_full_disk(wanted_bytes: u64) -> ExpirySnapshot {
+    let full: Vec<Object> = (1..=4).map(|number| of_home(number, 0, TODAY + i64::from(number))).collect();
+    let mut known = staged(&full, (3650, 3650), TODAY + 10);
+    let volser = |number: u8| Volser::new(&format!("A0000{number}")).expect("a barcode");
+    let holds = [(1, vec![1]), (2, vec![2, 3]), (3, vec![3, 4])];
+    known.volumes = holds
+        .into_iter()
+        .map(|(number, held)| (volser(number), held.into_iter().map(|object| (id(object), 1)).collect()))
+        .collect();
+    let volumes = (1..=3).map(|number| (volser(number), 100)).collect();
+    known.full_folders = vec![FullFolder { wanted_bytes, volumes }];
+    known.copying = vec![CopyingPolicy { migrates_for_room: true, ..vault(Some(3)) }];
+    known
+}
+
+#[test]
+fn what_migrates_for_room_goes_as_far_as_that_is_needed() {
+    let gone =
+        |known: &ExpirySnapshot| -> Vec<u8> { copies(&plan(known)).into_iter().map(|(object, ..)| object).collect() };
+    assert_eq!(gone(&on_a_full_disk(0)), [0; 0]);
+    assert_eq!(gone(&ExpirySnapshot { full_folders: Vec::new(), ..on_a_full_disk(9) }), [0; 0]);
+    // The oldest first, and those that end a volume with it.
+    assert_eq!(gone(&on_a_full_disk(1)), [1]);
+    assert_eq!(gone(&on_a_full_disk(100)), [1]);
+    assert_eq!(gone(&on_a_full_disk(101)), [3, 2, 1]);
+    assert_eq!(gone(&on_a_full_disk(201)), [4, 3, 2, 1]);
+    assert_eq!(gone(&on_a_full_disk(u64::MAX)), [4, 3, 2, 1]);
+    // One that stays on a volume keeps it: to forget the others would give nothing back.
+    let mut known = on_a_full_disk(201);
+    known.restored = HashSet::from([id(4)]);
+    assert_eq!(gone(&known), [3, 2, 1]);
+    known.restored = HashSet::from([id(2)]);
+    assert_eq!(gone(&known), [4, 3, 1]);
+    known.restored = HashSet::from([id(3)]);
+    assert_eq!(gone(&known), [1], "it is on both other volumes");
+    // What is young, on another disk, or not on tape yet.
+    let mut known = on_a_full_disk(u64::MAX);
+    known.copying[0].migrate_after_ns = Some(9 * DAY);
+    assert_eq!(gone(&known), [1]);
+    let mut known = on_a_full_disk(u64::MAX);
+    known.full_folders[0].volumes.remove(0);
+    assert_eq!(gone(&known), [4, 3, 2]);
+    let mut known = on_a_full_disk(u64::MAX);
+    known.copies.retain(|copy| (copy.object, copy.copy) != (id(1), 2));
+    known.copying[0].is_on = false;
+    assert_eq!(gone(&known), [4, 3, 2]);
+    // Another policy migrates in any case.
+    let mut known = on_a_full_disk(0);
+    let other = CopyingPolicy { name: "later".to_owned(), migrates_for_room: false, ..known.copying[0].clone() };
+    known.copying.push(CopyingPolicy { migrate_after_ns: Some(8 * DAY), ..other });
+    assert_eq!(gone(&known), [2, 1]);
 }

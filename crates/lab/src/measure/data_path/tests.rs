@@ -101,12 +101,13 @@ fn what_was_read_and_not_packed_is_no_compression() {
     let folder = tree(60_000_000);
     let slow = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
     let what = DataPath { block_len: 1 << 20, seconds: 0.6, slow, connections: 8, ..run(folder.path()) };
-    let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
-    assert!(
-        !done.whole && done.packed_mb < done.mb * 0.95,
-        "all blocks were full, so that this shows nothing: {done:?}"
-    );
-    assert!((done.ratio() - 1.0).abs() < 0.03, "{} of what is stored as it is: {done:?}", done.ratio());
+    // A machine that does something else meanwhile may end a run when all blocks are full, which shows nothing.
+    let shows_it = (0..10).any(|_| {
+        let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
+        assert!((done.ratio() - 1.0).abs() < 0.03, "{} of what is stored as it is: {done:?}", done.ratio());
+        !done.whole && done.packed_mb < done.mb * 0.95
+    });
+    assert!(shows_it, "all blocks were full in each run");
 }
 
 /// No block was full in such a run: the ratio was infinite, and what was kept of it could never be read again.

@@ -217,14 +217,40 @@ pub struct InventoryRow {
     pub absent: Vec<KnownVolume>,
     /// What a person has to put right.
     pub findings: Vec<String>,
+    /// The folders of a virtual library that has rules for the room in them.
+    #[serde(default)]
+    pub folders: Vec<FolderRow>,
+}
+
+/// A folder of a virtual library.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct FolderRow {
+    /// Its path, at the host that has the library.
+    pub folder: String,
+    /// How many volumes lie in it.
+    pub volumes: u64,
+    /// Bytes of its file system.
+    pub total_bytes: u64,
+    /// Bytes of it that are free.
+    pub free_bytes: u64,
+    /// Whether that is more than is to stay free, so that volumes in it are written.
+    pub has_room: bool,
 }
 
 impl From<&Inventory> for InventoryRow {
     fn from(inventory: &Inventory) -> Self {
+        let folders = inventory.rooms.iter().map(|room| FolderRow {
+            folder: room.folder.display().to_string(),
+            volumes: room.volumes.len() as u64,
+            total_bytes: room.total_bytes,
+            free_bytes: room.free_bytes,
+            has_room: room.has_room(),
+        });
         Self {
             places: inventory.places.iter().map(LibraryPlaceRow::from).collect(),
             absent: inventory.absent.iter().map(KnownVolume::from).collect(),
             findings: inventory.findings.iter().map(ToString::to_string).collect(),
+            folders: folders.collect(),
         }
     }
 }
