@@ -95,11 +95,12 @@ class Mover(Member):
     def proxies(self):
         return [*super().proxies(), self.of_clients]
 
-    def settings(self, drives, client=None):
-        """Says how many drives it has, and which client runs in its process, if one does."""
+    def settings(self, drives, client=None, library=()):
+        """Says how many drives it has, which client runs in its process, if one does, and more of its library."""
         place = f'listen = "127.0.0.1:{self.port}"\nannounce = "{self.host}:{self.port}"\n'
         beside = f"client = {quoted(client.capstan.state)}\n" if client else ""
-        (self.capstan.state / "mover.toml").write_text(f"{place}{beside}[library]\ndrives = {drives}\n")
+        of_library = "".join(f"{line}\n" for line in (f"drives = {drives}", *library))
+        (self.capstan.state / "mover.toml").write_text(f"{place}{beside}[library]\n{of_library}")
 
 
 class Cell:

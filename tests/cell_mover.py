@@ -29,6 +29,8 @@ ROUNDS = 90
 # Each of these, and of the events of cell_clients.py, once before any comes again.
 OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "one way mover", "cut data", "corrupt mover")
 OF_MACHINES = ("clock server", "clock mover", "clock client", "fill server", "fill mover", "fill client")
+# Of mover rook: on the disk of its own folder, which stays the better one.
+FOLDERS = ['folders = ["further"]', "free_mib = 1"]
 # Whose data would cross the server.
 SERVER_BYTES_MAX = 3_000_000
 
@@ -61,7 +63,7 @@ class MoverSweep(Sweep):
             self.cell.join(client)
         self.tape1 = self.cell.clients["tape1"]
         self.tape1.settings(restore_to=[self.scratch])
-        self.mover.settings(DRIVES, client=self.tape1)
+        self.mover.settings(DRIVES, client=self.tape1, library=FOLDERS)
         self.cell.join_operator("--role", "restorer", "--client", "tape1")
 
     def policies(self):
@@ -138,6 +140,17 @@ class MoverSweep(Sweep):
         row = self.cell.outcome(run)
         self.checks.check("it is done once the mover is there", row["state"] == "done", row)
 
+    def folders_of_mover(self):
+        """The mover's library has a further folder, which is used once somebody says that its disk is there."""
+        inventory = self.cell.capstan.run("library", "inventory")
+        further = f"folder {self.mover.capstan.state}/further"
+        said_of_it = inventory.stdout.decode() + said(inventory)
+        is_told = inventory.returncode == 3 and f"{further} cannot be used" in said_of_it
+        self.checks.check("a folder of the mover that nobody marked is named", is_told, said_of_it)
+        self.cell.capstan.must("--quiet", "library", "initialize")
+        seen = self.cell.capstan.must("library", "inventory").decode()
+        self.checks.check("and is used once it is marked", f"{further}: 0 volumes, " in seen, seen)
+
     def where_data_goes(self):
         """What a client sends goes to the mover, and not to the server."""
         self.trees["web1"].add(8_000_000)
@@ -202,7 +215,7 @@ class MoverSweep(Sweep):
         self.checks.check("in another process it crosses the network", is_there, f"{row} {crossed} {job}")
         self.tape1.end(signal.SIGTERM)
         self.mover.end(signal.SIGTERM)
-        self.mover.settings(DRIVES, client=self.tape1)
+        self.mover.settings(DRIVES, client=self.tape1, library=FOLDERS)
         self.mover.started()
 
     def two_libraries(self):
@@ -270,7 +283,7 @@ def main():
         try:
             sweep.prepare()
             chapters = [
-                sweep.mover_is_away, sweep.where_data_goes, sweep.lan_free, sweep.revoked, sweep.two_libraries
+                sweep.mover_is_away, sweep.folders_of_mover, sweep.where_data_goes, sweep.lan_free, sweep.revoked, sweep.two_libraries
             ]
             all_rounds(sweep, arguments.rounds, chapters)
             for mover in sweep.cell.movers:

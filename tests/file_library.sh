@@ -49,6 +49,9 @@ set_library free_mib 8
 set_library low_percent 40
 check 'a low mark needs a high one' prints 'high_percent' exits 2 capstan volumes
 set_library low_percent 0
+check 'a folder that nobody marked is told' prints 'run `capstan library initialize`' exits 3 capstan library inventory
+check 'and not used' eval '[ -z "$(ls -A "$two")" ]'
+check 'it is marked' capstan --quiet library initialize
 check 'a first backup' back_up a
 check 'and a second one' back_up b
 check 'lie in both folders' eval '[ -n "$(find "$one" -name "*.tape" -type f)" ] && [ -n "$(find "$two" -name "*.tape" -type f)" ]'
@@ -79,6 +82,7 @@ umount "$two"
 check 'a folder whose disk is away is told' prints "folder $two/depots cannot be used" exits 3 capstan library inventory
 check 'what lies there does not come back' exits 3 comes_back c
 check 'and the volume is named' prints 'not in the library' capstan --quiet restore "$source/c" --to "$scratch/none"
+check 'status says so' prints "folder $two/depots cannot be used" capstan status
 check 'nothing is written below the mount point' eval '[ -z "$(ls -A "$two")" ]'
 mount --bind "$kept" "$two"
 check 'with its disk again it comes back' comes_back c
@@ -88,6 +92,13 @@ find "$one/library/slots" -name '*.tape' -type l -delete
 check 'cartridges of a folder are taken in again' comes_back c
 check 'a folder of another library is refused' eval 'echo other >"$two/depots/library.id" && prints "that of another library" capstan library inventory'
 cp "$one/library/library.id" "$two/depots/library.id"
+mv "$one/library" "$one/lost"
+check 'a library without its own folder says so' prints 'run `capstan library initialize`' capstan --quiet restore "$source/c" --to "$scratch/none"
+check 'a new one is marked' capstan --quiet library initialize
+check 'and has the mark of the others' cmp "$one/library/library.id" "$two/depots/library.id"
+check 'and their cartridges' prints 'A000' capstan library inventory
+mv -n "$one/lost/slots/"* "$one/library/slots/" && rm -rf "$one/lost"
+check 'and with the rest all comes back' comes_back c
 
 # A cartridge that somebody deleted.
 gone=$(basename "$(find "$two" -name '*.tape' -size +1M | sort | head -n 1)" .tape)
@@ -128,6 +139,7 @@ free_mib = 8
 high_percent = 70
 low_percent = 50
 END
+capstan --quiet library initialize --library stage
 cat >"$scratch/stage.toml" <<END
 [policies.home]
 sources = ["$source/a"]

@@ -72,7 +72,7 @@ pub(crate) fn candidates(
         let lies_in = rooms.iter().find(|room| room.volumes.contains(&volume.volser));
         // What is written from its beginning gives its room back first.
         let given_back = if fill == Fill::Empty { volume.written } else { 0 };
-        lies_in.is_some_and(|room| room.free_bytes.saturating_add(given_back) < room.begins_from_bytes)
+        lies_in.is_some_and(|room| !room.has_room_with(given_back))
     };
     let candidate = |volume: &Volume| {
         let fill = match volume.state {
@@ -229,8 +229,17 @@ impl AppendHost {
         if (anywhere.len() + others) as u64 >= u64::from(self.mounter.library.config.volumes_max) {
             return Ok(None);
         }
-        create_cartridge(&self.mounter, &volser, self.mounter.library.config.volume_mib << 20)?;
-        Ok(Some((volser, hold)))
+        match create_cartridge(&self.mounter, &volser, self.mounter.library.config.volume_mib << 20) {
+            Ok(()) => Ok(Some((volser, hold))),
+            // Of another job's cartridge, or of one that is away with its disk.
+            Err(DirectorError::Changer(ChangerError::VolserTaken { .. })) => {
+                crate::names::note_used(&mut locked(&self.mounter.catalog), [&volser]);
+                Ok(None)
+            }
+            // Somebody has filled the disk since: what to do then is decided anew.
+            Err(DirectorError::Changer(ChangerError::FoldersFull { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {

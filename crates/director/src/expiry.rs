@@ -32,7 +32,7 @@ use jiff::tz::TimeZone;
 
 pub use self::copies::{CopyingPolicy, ForgottenCopy};
 use self::copies::{forgotten_copies, judge, leave_what_is_claimed_elsewhere};
-pub use self::for_room::FullFolder;
+pub use self::for_room::FullFolders;
 use self::for_room::leave_where_there_is_room;
 pub(crate) use self::reduction::KEEP_RULES_FACT;
 pub use self::reduction::{KeepReduction, UnaskedExpiry};
@@ -124,7 +124,7 @@ pub struct ExpirySnapshot {
     /// Objects that a restore of the queue gives back.
     pub restored: HashSet<ObjectId>,
     /// Folders that are filled above their mark, where a policy of copies migrates for their room.
-    pub full_folders: Vec<FullFolder>,
+    pub full_folders: Vec<FullFolders>,
 }
 
 /// Why an object is kept that was named, or whose retention has ended.

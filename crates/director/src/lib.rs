@@ -106,7 +106,7 @@ pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, DrivesOwner, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{
-    CopyingPolicy, ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, ForgottenCopy, FullFolder, KeepReduction,
+    CopyingPolicy, ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, ForgottenCopy, FullFolders, KeepReduction,
     Kept, PolicyChoice, UnaskedExpiry, Unexpired, kept_reason, plan_expiry,
 };
 pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};

@@ -227,7 +227,7 @@ impl Site {
 
     /// What is where in a library, for whoever looks. With its mover away, each question takes seconds: it is asked
     /// once in a while.
-    fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
+    pub(crate) fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
         let silent = &self.mounts.silent;
         if !library.config.mover.is_empty() && silent.is_silent(&library.name) {
             return Err(DevicesError::Connection(std::io::Error::other("it did not answer a moment ago")));
@@ -243,8 +243,13 @@ impl Site {
         let found = match self.ask(library) {
             Err(DevicesError::Changer(error @ ChangerError::Unusable { .. })) => return Some(error.to_string()),
             Err(_) => return None,
-            Ok(found) => found.elements,
+            Ok(found) => found,
         };
+        let is_away = |finding: &&Finding| matches!(finding, Finding::FolderAway { .. });
+        if let Some(away) = found.findings.iter().find(is_away) {
+            return Some(format!("{away} (library {})", library.name));
+        }
+        let found = found.elements;
         if !library.config.is_folder_here() {
             return None;
         }
@@ -271,7 +276,9 @@ impl Site {
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
         if self.library.config.is_folder_here() {
             let _presence = self.presence()?;
-            return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog), &self.library.name);
+            let folders = self.library.config.folders_below(self.work_dir());
+            let directory = self.library_dir();
+            return library_marker::adopt((&directory, &folders), &mut locked(&self.catalog), &self.library.name);
         }
         self.request(ChangerRequest::Initialize)
     }

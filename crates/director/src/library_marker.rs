@@ -5,7 +5,7 @@
 //! ([`VirtualLibrary::id`]) that the catalog knows, and a directory without it is not used: lists go on, whatever needs
 //! a cartridge is refused with the reason.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, MAIN_LIBRARY};
 use capstan_format::Volser;
@@ -65,9 +65,13 @@ pub(crate) fn check(
     Ok(Err(format!("{reason}{unless}")))
 }
 
-/// Makes a directory the library of a catalog, whatever was known before.
-pub(crate) fn adopt(directory: &Path, catalog: &mut Catalog, name: &str) -> Result<(), DirectorError> {
-    let id = VirtualLibrary::mark(directory, &Uuid::new_v4().simple().to_string());
+/// Makes a directory, with further folders, the library of a catalog, whatever was known before.
+pub(crate) fn adopt(
+    (directory, folders): (&Path, &[PathBuf]),
+    catalog: &mut Catalog,
+    name: &str,
+) -> Result<(), DirectorError> {
+    let id = VirtualLibrary::mark_with_folders(directory, folders, &Uuid::new_v4().simple().to_string());
     let id = id.map_err(DirectorError::host("mark", directory))?;
     Ok(catalog.put_fact(&library_fact(name), &id)?)
 }

@@ -309,6 +309,13 @@ impl Mounter {
         Ok(false)
     }
 
+    /// The volumes that the catalog knows in the library.
+    pub(crate) fn volumes_of_library(&self) -> Result<Vec<Volume>, DirectorError> {
+        let mut volumes = locked(&self.catalog).volumes()?;
+        volumes.retain(|volume| volume.library == self.library.name || !self.libraries.are_several());
+        Ok(volumes)
+    }
+
     /// The room in the folders of the library that the job writes in, where it has rules for that.
     pub(crate) fn rooms(&self) -> Result<Vec<FolderRoom>, DirectorError> {
         match self.library.config.is_virtual() {

@@ -26,6 +26,29 @@ pub(crate) struct Mounts {
     pub(crate) silent: SilentLibraries,
     /// Volumes that restores read together.
     pub(crate) shared: SharedVolumes,
+    /// Expired volumes that could not be made blank.
+    pub(crate) stubborn: StubbornVolumes,
+}
+
+/// For so long a volume that could not be made blank is left alone.
+const LEFT_ALONE_FOR: Duration = Duration::from_secs(3600);
+
+/// Expired volumes that could not be made blank when their disk needed room: each is told of once, and left alone for a
+/// while.
+#[derive(Default)]
+pub(crate) struct StubbornVolumes(Mutex<HashMap<Volser, (Instant, String)>>);
+
+impl StubbornVolumes {
+    /// Whether a volume could not be made blank a while ago.
+    pub(crate) fn has(&self, volser: &Volser) -> bool {
+        locked(&self.0).get(volser).is_some_and(|(since, _)| since.elapsed() < LEFT_ALONE_FOR)
+    }
+
+    /// Notes that a volume could not be made blank; whether that is news.
+    pub(crate) fn note(&self, volser: &Volser, reason: &str) -> bool {
+        let before = locked(&self.0).insert(volser.clone(), (Instant::now(), reason.to_owned()));
+        before.is_none_or(|(_, known)| known != reason)
+    }
 }
 
 /// For so long a library that did not answer is not asked again: with its mover away, each question takes seconds.

@@ -72,6 +72,7 @@ fn fill(dir: &Path, config: &Config, scratch: &Path) -> io::Result<()> {
     }
     for (number, settings) in std::iter::once(&mut config.library).chain(config.libraries.values_mut()).enumerate() {
         let there = absolute.join(&settings.path);
+        settings.folders = settings.folders_below(&absolute);
         if settings.is_folder_here() && there.exists() {
             settings.path = library(there, &scratch.join(format!("library{number}")))?;
         }

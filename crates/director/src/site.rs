@@ -138,7 +138,9 @@ impl Site {
         catalog.put_pool(&pool)?;
         if options.config.library.is_folder_here() {
             options.config.library.open(dir, Arc::new(|_| {})).map_err(DirectorError::Changer)?;
-            library_marker::adopt(&dir.join(&options.config.library.path), &mut catalog, MAIN_LIBRARY)?;
+            let library = &options.config.library;
+            let folders = library.folders_below(dir);
+            library_marker::adopt((&dir.join(&library.path), &folders), &mut catalog, MAIN_LIBRARY)?;
         }
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");

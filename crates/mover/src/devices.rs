@@ -160,13 +160,6 @@ pub struct LibraryInventory {
     pub rooms: Vec<FolderRoom>,
 }
 
-impl LibraryInventory {
-    /// The folder that a cartridge lies in, where that has less room than is to stay free.
-    pub fn full_folder_of(&self, volser: &Volser) -> Option<&FolderRoom> {
-        self.rooms.iter().find(|room| !room.has_room() && room.volumes.contains(volser))
-    }
-}
-
 /// What the robot does besides mounts. A drive that a job uses is left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangerOrder {

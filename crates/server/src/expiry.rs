@@ -52,17 +52,34 @@ pub fn make_room(site: &Site) -> Result<Option<Vec<Expired>>, String> {
         return Ok(None);
     }
     let (own, notices) = beside(site)?;
-    let volumes = own.give_room_back().iter().map(|given| given.volser.to_string()).collect();
+    let volumes: Vec<_> = own.give_room_back().iter().map(|given| given.volser.to_string()).collect();
     let notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
     let mut made = Vec::new();
+    if !volumes.is_empty() {
+        let journal = site.must_begin_run("expire", "for room").map_err(|error| in_words(&error))?;
+        notices.iter().for_each(|notice| journal.said(notice));
+        journal.end(JobOutcome::Succeeded, 0, Tally::default(), &format!("{} made blank", volumes.join(", ")));
+    }
     if !notices.is_empty() {
         made.push(Expired { objects: 0, copies: 0, volumes, notices });
     }
-    let policies = own.policies().map_err(|error| in_words(&error))?;
-    for policy in policies.iter().filter(|policy| policy.config.migrates_for_room()) {
-        made.extend(migrate(site, &policy.name)?);
+    let mut failure = None;
+    match own.policies() {
+        Err(error) => failure = Some(in_words(&error)),
+        Ok(policies) => {
+            for policy in policies.iter().filter(|policy| policy.config.migrates_for_room()) {
+                match migrate(site, &policy.name) {
+                    Ok(migrated) => made.extend(migrated),
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
     }
-    Ok(Some(made))
+    // What was done is told first: the rest fails again if it stays so.
+    match failure.filter(|_| made.is_empty()) {
+        Some(failure) => Err(failure),
+        None => Ok(Some(made)),
+    }
 }
 
 type Notices = Arc<Mutex<Vec<String>>>;

@@ -110,7 +110,9 @@ impl fmt::Display for Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderRoom {
     /// The folder.
-    pub folder: PathBuf,
+    pub folder: String,
+    /// Which file system it is on, at the host that has it: folders of one share its room.
+    pub disk: u64,
     /// Bytes of its file system that are taken, or may be taken by whoever runs the library.
     pub total_bytes: u64,
     /// Bytes of it that are free.
@@ -126,7 +128,12 @@ pub struct FolderRoom {
 impl FolderRoom {
     /// Whether a cartridge may be begun there.
     pub fn has_room(&self) -> bool {
-        self.free_bytes >= self.begins_from_bytes
+        self.has_room_with(0)
+    }
+
+    /// The same once so many bytes more are free.
+    pub fn has_room_with(&self, given_back: u64) -> bool {
+        self.free_bytes.saturating_add(given_back) >= self.begins_from_bytes
     }
 
     /// How much of it is taken, in percent.

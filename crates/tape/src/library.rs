@@ -231,7 +231,8 @@ impl VirtualLibrary {
 
     /// Refuses what would put one cartridge in the place of another that bears the same barcode.
     fn check_one(&self, volser: &Volser) -> Result<(), ChangerError> {
-        if self.list(SLOTS)?.contains(volser) && self.list(MAIL)?.contains(volser) {
+        let is_in = |part: &str| self.directory.join(part).join(file_name(volser)).symlink_metadata().is_ok();
+        if is_in(SLOTS) && is_in(MAIL) {
             return Err(ChangerError::BarcodeTwice { volser: volser.clone() });
         }
         Ok(())
@@ -374,14 +375,14 @@ impl Changer for VirtualLibrary {
             }
             // A directory is looked at each time anew.
             ChangerRequest::Clean { volser, drive } => self.load(volser, *drive),
-            ChangerRequest::Initialize => Ok(()),
+            ChangerRequest::Initialize => self.initialize(),
         }
     }
 }
 
 impl Library for VirtualLibrary {
     fn rooms(&mut self) -> Result<Vec<FolderRoom>, ChangerError> {
-        if self.rules == FolderRules::default() { Ok(Vec::new()) } else { self.rooms_now() }
+        if self.rules.are_any() { self.rooms_now() } else { Ok(Vec::new()) }
     }
 
     fn drives(&mut self) -> Result<u32, ChangerError> {
@@ -399,7 +400,7 @@ impl Library for VirtualLibrary {
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
-        if self.find(&spec.volser)?.is_some() {
+        if self.is_taken(&spec.volser) {
             return Err(ChangerError::VolserTaken { volser: spec.volser.clone() });
         }
         self.create_in_a_folder(spec)

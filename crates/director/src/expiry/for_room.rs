@@ -5,40 +5,33 @@
 
 use std::collections::{HashMap, HashSet};
 
+use capstan_catalog::Volume;
 use capstan_format::{ObjectId, Volser};
 
-use super::copies::ForgottenCopy;
+use super::copies::{ForgottenCopy, leave_what_is_claimed_elsewhere};
 use crate::DirectorError;
 use crate::room::is_expired;
-use crate::site::{Site, locked};
+use crate::site::Site;
 
-/// A folder of a file library whose disk is taken above its high mark.
+/// The folders of a file library on a disk that is taken above its high mark.
 #[derive(Debug, Clone)]
-pub struct FullFolder {
+pub struct FullFolders {
     /// Bytes that its volumes should give back.
     pub wanted_bytes: u64,
-    /// The volumes in it, and how many bytes each holds.
+    /// The volumes in them, and how many bytes each holds.
     pub volumes: Vec<(Volser, u64)>,
 }
 
 impl Site {
-    /// Folders of file libraries that are filled above their mark, and what their volumes hold. A library that cannot
-    /// be asked needs no room now.
-    pub(super) fn full_folders(&self) -> Result<Vec<FullFolder>, DirectorError> {
-        let libraries = self.libraries.all().iter().filter(|library| library.config.is_virtual());
-        let rooms = libraries.filter_map(|library| library.devices.inventory_at_once().ok());
-        let rooms: Vec<_> = rooms.flat_map(|inventory| inventory.rooms).filter(|room| room.wanted_bytes > 0).collect();
-        if rooms.is_empty() {
-            return Ok(Vec::new());
-        }
-        let volumes = locked(&self.catalog).volumes()?;
-        let full = rooms.iter().map(|room| {
-            let own = || volumes.iter().filter(|volume| room.volumes.contains(&volume.volser));
-            // What has expired already gives its room back without any migration.
-            let expired = own().filter(|volume| is_expired(volume)).map(|volume| volume.written).sum();
-            FullFolder {
-                wanted_bytes: room.wanted_bytes.saturating_sub(expired),
-                volumes: own().map(|volume| (volume.volser.clone(), volume.written)).collect(),
+    /// Disks of file libraries that are filled above their mark, and what their volumes hold.
+    pub(super) fn full_folders(&self) -> Result<Vec<FullFolders>, DirectorError> {
+        let full = self.full_disks()?.into_iter().map(|disk| {
+            // What has expired already gives its room back without any migration, if it can.
+            let gives = |volume: &&Volume| is_expired(volume) && !self.mounts.stubborn.has(&volume.volser);
+            let expired = disk.volumes.iter().filter(gives).map(|volume| volume.written).sum();
+            FullFolders {
+                wanted_bytes: disk.wanted_bytes.saturating_sub(expired),
+                volumes: disk.volumes.into_iter().map(|volume| (volume.volser, volume.written)).collect(),
             }
         });
         Ok(full.collect())
@@ -52,7 +45,7 @@ type OnVolumes = [(Volser, Vec<(ObjectId, u8)>)];
 /// objects, the latest first; `goes` says of a copy whether it goes anyway.
 pub(super) fn leave_where_there_is_room(
     copies: &mut Vec<ForgottenCopy>,
-    (folders, on_volumes): (&[FullFolder], &OnVolumes),
+    (folders, on_volumes): (&[FullFolders], &OnVolumes),
     is_for_room: impl Fn(&ForgottenCopy) -> bool,
     goes: impl Fn(&(ObjectId, u8)) -> bool,
 ) {
@@ -104,5 +97,6 @@ pub(super) fn leave_where_there_is_room(
         volumes_of.get(copy).is_some_and(|volumes| volumes.iter().any(|volser| emptied.contains(volser)))
     };
     let go: HashSet<(ObjectId, u8)> = chosen.iter().filter(ends_a_volume).copied().collect();
-    copies.retain(|copy| !is_for_room(copy) || go.contains(&place(copy)));
+    // What stays on disk keeps what it is based on there.
+    leave_what_is_claimed_elsewhere(copies, |copy| !is_for_room(copy) || go.contains(&place(copy)), &[]);
 }

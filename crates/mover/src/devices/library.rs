@@ -124,11 +124,20 @@ impl LibraryConfig {
         Ok(())
     }
 
-    /// What its folders are to be like, by absolute path below `dir`.
+    /// Its further folders, by absolute path; relative ones are below `dir`.
+    pub fn folders_below(&self, dir: &Path) -> Vec<PathBuf> {
+        let absolute = |folder: &PathBuf| {
+            let folder = dir.join(folder);
+            std::path::absolute(&folder).unwrap_or(folder)
+        };
+        self.folders.iter().map(absolute).collect()
+    }
+
+    /// What its folders are to be like.
     fn folder_rules(&self, dir: &Path) -> FolderRules {
         let mib = |mib: u64| mib.saturating_mul(1 << 20);
         FolderRules {
-            further: self.folders.iter().map(|folder| dir.join(folder)).collect(),
+            further: self.folders_below(dir),
             free_bytes: mib(self.free_mib),
             begin_bytes: mib(self.volume_mib) / BEGIN_SHARE,
             high_percent: self.high_percent,
@@ -155,7 +164,7 @@ impl LibraryConfig {
     ) -> Result<Arc<Mutex<dyn Library>>, ChangerError> {
         if self.is_virtual() {
             let library = VirtualLibrary::open(dir.join(&self.path), self.drives)?;
-            return Ok(Arc::new(Mutex::new(library.with_folders(self.folder_rules(dir))?)));
+            return Ok(Arc::new(Mutex::new(library.with_folders(self.folder_rules(dir)))));
         }
         let protection = if self.protect_blocks { BlockProtection::WhereOffered } else { BlockProtection::Off };
         let (changer, devices) = (self.changer.clone(), self.devices.clone());

@@ -207,7 +207,8 @@ impl Volume {
     }
 
     fn disk_is_low(&self, place: Place) -> bool {
-        self.disk.is_low(self.records.file(), place.offset)
+        // What is written from the beginning gives the room of what was there back first.
+        place.lbn > 0 && self.disk.is_low(self.records.file(), place.offset)
     }
 
     /// Room for `count` records of `stored_len` bytes each from `place` on.
@@ -229,6 +230,7 @@ impl Volume {
         }
         memory.write(self.records.file())?;
         self.memory = memory;
+        self.disk.looked.set(None);
         self.records.begin(self.memory.life)
     }
 

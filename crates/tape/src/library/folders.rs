@@ -2,28 +2,28 @@
 //!
 //! The first is `slots` of the library's own directory. A cartridge in a further folder has a link in `slots`, so that
 //! whoever moves or opens it need not know where it lies. A cartridge whose folder is away, as its disk is not mounted,
-//! has a link that leads nowhere: it is not in the library until the folder is back.
+//! has a link that leads nowhere: it is not in the library until the folder is back, and its name stays taken.
 //!
 //! ```text
 //! DIRECTORY/library.id            which library this is
-//! DIRECTORY/folders               further folders that it has used, one a line
 //! DIRECTORY/slots/A00002.tape     link to FOLDER/A00002.tape
 //! FOLDER/library.id               the same mark: a mount point without its disk has none
 //! FOLDER/A00002.tape              a cartridge; A00002.index beside it
 //! ```
+//! A folder without the mark is not used: nobody knows whether it is new, or its disk is away. Whoever knows has it
+//! marked ([`VirtualLibrary::mark_with_folders`]).
 
 use std::cmp::Reverse;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::symlink;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{SLOTS, VirtualLibrary, file_name, volser_of};
+use capstan_format::Volser;
+
+use super::{EXTENSION, MAIL, MARKER, SLOTS, VirtualLibrary, file_name, volser_of};
 use crate::cartridge::draw_life;
 use crate::{CartridgeSpec, ChangerError, Finding, FolderRoom};
-
-/// The file that names the folders that were used.
-const USED: &str = "folders";
 
 /// Where a virtual library puts cartridges, and how much room it leaves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,42 +42,89 @@ pub struct FolderRules {
 }
 
 impl FolderRules {
+    /// Whether they say anything.
+    pub(super) fn are_any(&self) -> bool {
+        !self.further.is_empty() || self.free_bytes > 0 || self.high_percent > 0
+    }
+
     /// The room in a folder, without what is in it.
-    fn room(&self, folder: PathBuf) -> io::Result<FolderRoom> {
-        let found = rustix::fs::statvfs(&folder)?;
+    fn room(&self, folder: &Path) -> io::Result<FolderRoom> {
+        let (found, disk) = (rustix::fs::statvfs(folder)?, fs::metadata(folder)?.dev());
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         // As `df` has it: what is reserved for the administrator is neither taken nor free.
         let taken_bytes = bytes(found.f_blocks.saturating_sub(found.f_bfree));
         let free_bytes = bytes(found.f_bavail);
         let total_bytes = taken_bytes + free_bytes;
+        let begins_from_bytes = if self.free_bytes == 0 { 0 } else { self.free_bytes.saturating_add(self.begin_bytes) };
         let share = |percent: u8| total_bytes / 100 * u64::from(percent);
-        let is_above = self.high_percent > 0 && taken_bytes > share(self.high_percent);
-        let wanted_bytes = if is_above { taken_bytes.saturating_sub(share(self.low_percent)) } else { 0 };
-        let begins_from_bytes = if self.free_bytes == 0 { 0 } else { self.free_bytes + self.begin_bytes };
-        Ok(FolderRoom { folder, total_bytes, free_bytes, begins_from_bytes, wanted_bytes, volumes: Vec::new() })
+        // A disk may be as good as full before it comes to its mark.
+        let is_above = taken_bytes > share(self.high_percent) || free_bytes < begins_from_bytes;
+        let wanted_bytes = match self.high_percent {
+            0 => 0,
+            _ if is_above => {
+                taken_bytes.saturating_sub(share(self.low_percent)).max(begins_from_bytes.saturating_sub(free_bytes))
+            }
+            _ => 0,
+        };
+        let (folder, volumes) = (folder.display().to_string(), Vec::new());
+        Ok(FolderRoom { folder, disk, total_bytes, free_bytes, begins_from_bytes, wanted_bytes, volumes })
     }
 }
 
 impl VirtualLibrary {
     /// The same library with further folders, and rules for the room in all of them. Cartridges that lie in a further
-    /// folder and that it does not know, as its own directory was lost, are in its slots then.
+    /// folder and that it does not know, as its own directory was lost, are in its slots then. A further folder that
+    /// cannot be used is a [`Finding`].
+    #[must_use]
+    pub fn with_folders(self, rules: FolderRules) -> Self {
+        let library = Self { rules, ..self };
+        for folder in library.usable_folders().0 {
+            // What is taken in by nobody now, is by the next who opens the library.
+            let _ = library.adopt(&folder);
+        }
+        library
+    }
+
+    /// Marks a directory and further folders, which are made if they do not exist, as one library, and gives its id:
+    /// the one that a folder has, or else `id`.
     ///
     /// # Errors
-    /// The directory cannot be written. A further folder that cannot be used is a [`Finding`].
-    pub fn with_folders(self, rules: FolderRules) -> Result<Self, ChangerError> {
-        let library = Self { rules, ..self };
-        if !library.rules.further.is_empty() {
-            let _robot = library.robot()?;
-            let id = Self::id(&library.directory).map_err(library.host("has a mark that cannot be read"))?;
-            if id.is_none() {
-                let id = draw_life().map_err(library.host("cannot be marked"))?;
-                Self::mark(&library.directory, &format!("{id:016x}")).map_err(library.host("cannot be marked"))?;
+    /// One of them cannot be written, or is that of another library.
+    pub fn mark_with_folders(directory: &Path, further: &[PathBuf], id: &str) -> io::Result<String> {
+        let own = match Self::id(directory)? {
+            Some(own) => own,
+            None => {
+                let known = further.iter().find_map(|folder| Self::id(folder).transpose()).transpose()?;
+                known.unwrap_or_else(|| id.to_owned())
             }
-            for folder in library.usable_folders().0 {
-                library.adopt(&folder).map_err(library.host("cannot take in the cartridges of a folder"))?;
+        };
+        let own = Self::mark(directory, &own)?;
+        for folder in further {
+            if Self::mark(folder, &own)? != own {
+                let what = format!(
+                    "{} in {} is that of another library: use another folder, or remove that file if the folder is to be \
+                     this library's",
+                    MARKER,
+                    folder.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
+            File::open(folder)?.sync_all()?;
         }
-        Ok(library)
+        Ok(own)
+    }
+
+    /// The same for this library, and what lies in its folders is in its slots then.
+    pub(super) fn initialize(&self) -> Result<(), ChangerError> {
+        if self.rules.further.is_empty() {
+            return Ok(());
+        }
+        let id = draw_life().map_err(self.host("cannot be marked"))?;
+        Self::mark_with_folders(&self.directory, &self.rules.further, &format!("{id:016x}"))
+            .map_err(self.host("cannot be marked"))?;
+        let _robot = self.robot()?;
+        let adopt = |folder| self.adopt(folder).map_err(self.host("cannot take in the cartridges of a folder"));
+        self.rules.further.iter().try_for_each(|folder| adopt(folder))
     }
 
     /// Folders besides its own that can be used, and what is wrong with the others.
@@ -92,96 +139,94 @@ impl VirtualLibrary {
         (usable, findings)
     }
 
-    /// Whether a further folder is there, and this library's: one that was never used becomes it.
+    /// Whether a further folder is there, and this library's.
     fn check_folder(&self, folder: &Path) -> Result<(), String> {
-        let own = Self::id(&self.directory).map_err(|error| error.to_string())?.unwrap_or_default();
+        let own = Self::id(&self.directory).map_err(|error| error.to_string())?;
         match Self::id(folder).map_err(|error| error.to_string())? {
-            Some(id) if id == own => Ok(()),
-            Some(_) => Err(format!(
-                "its {} is that of another library: use another folder, or remove that file if the folder is to be \
-                 this library's",
-                super::MARKER
+            Some(id) if own.as_ref() == Some(&id) => Ok(()),
+            Some(_) if own.is_some() => Err(format!(
+                "its {MARKER} is that of another library: use another folder, or remove that file if the folder is to \
+                 be this library's, and run `capstan library initialize`"
             )),
-            None if self.used_folders().iter().any(|used| used == folder) => Err(format!(
-                "it holds no {}, which marks it: if it is on a disk of its own, mount that disk",
-                super::MARKER
+            _ => Err(format!(
+                "it is not marked by the {MARKER} of the library: if it is on a disk of its own, mount that disk; if it \
+                 is new, run `capstan library initialize`"
             )),
-            None => self.take_in(folder, &own).map_err(|error| format!("it cannot be marked: {error}")),
         }
-    }
-
-    fn take_in(&self, folder: &Path, own: &str) -> io::Result<()> {
-        // Noted first: one that was marked and is not noted would be marked again without its disk.
-        let mut used = OpenOptions::new().create(true).append(true).open(self.directory.join(USED))?;
-        fs::create_dir_all(folder)?;
-        writeln!(used, "{}", folder.display())?;
-        used.sync_all()?;
-        Self::mark(folder, own)?;
-        File::open(folder)?.sync_all()
-    }
-
-    fn used_folders(&self) -> Vec<PathBuf> {
-        let text = fs::read_to_string(self.directory.join(USED)).unwrap_or_default();
-        text.lines().map(PathBuf::from).collect()
     }
 
     /// Puts cartridges of a further folder into slots that have none of their name.
     fn adopt(&self, folder: &Path) -> io::Result<()> {
         for path in cartridges_in(folder)? {
             let Some(volser) = volser_of(&path) else { continue };
-            let known = [SLOTS, super::MAIL].map(|part| self.directory.join(part).join(file_name(&volser)));
-            if known.iter().all(|place| place.symlink_metadata().is_err()) {
-                symlink(&path, &known[0])?;
+            let place = |part: &str| self.directory.join(part).join(file_name(&volser));
+            if place(SLOTS).exists() || place(MAIL).symlink_metadata().is_ok() {
+                continue;
+            }
+            // The link of a folder that had another path.
+            match fs::remove_file(place(SLOTS)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => symlink(&path, place(SLOTS))?,
             }
         }
         Ok(())
     }
 
+    /// Whether a cartridge has a name, be its folder away.
+    pub(super) fn is_taken(&self, volser: &Volser) -> bool {
+        let name = file_name(volser);
+        let own = [SLOTS, MAIL].map(|part| self.directory.join(part));
+        own.iter().chain(&self.rules.further).any(|folder| folder.join(&name).symlink_metadata().is_ok())
+    }
+
     /// The room in each folder that can be used, and the cartridges in it.
     pub(super) fn rooms_now(&self) -> Result<Vec<FolderRoom>, ChangerError> {
         let own = self.directory.join(SLOTS);
-        let (further, _) = self.usable_folders();
-        let mut rooms = Vec::new();
-        for folder in std::iter::once(own.clone()).chain(further) {
-            match self.rules.room(folder.clone()) {
-                Ok(room) => rooms.push(room),
-                Err(error) if folder == own => return Err(self.host("cannot be asked for its room")(error)),
-                // Its disk went since it was looked at.
-                Err(_) => {}
+        let mut rooms = vec![(own.clone(), self.rules.room(&own).map_err(self.host("cannot be asked for its room"))?)];
+        for folder in self.usable_folders().0 {
+            // Its disk may have gone since it was looked at.
+            if let (Ok(real), Ok(room)) = (fs::canonicalize(&folder), self.rules.room(&folder)) {
+                rooms.push((real, room));
             }
         }
         for volser in self.list(SLOTS)? {
             let place = own.join(file_name(&volser));
-            let lies_in = fs::read_link(&place).ok().and_then(|target| target.parent().map(Path::to_owned));
-            let folder = lies_in.unwrap_or_else(|| own.clone());
-            if let Some(room) = rooms.iter_mut().find(|room| room.folder == folder) {
+            let is_link = place.symlink_metadata().is_ok_and(|found| found.is_symlink());
+            let target = is_link.then(|| fs::canonicalize(&place).ok()).flatten();
+            let lies_in = target.as_deref().and_then(Path::parent).unwrap_or(&own);
+            if let Some((_, room)) = rooms.iter_mut().find(|(folder, _)| folder == lies_in) {
                 room.volumes.push(volser);
             }
         }
-        Ok(rooms)
+        Ok(rooms.into_iter().map(|(_, room)| room).collect())
     }
 
     /// Makes a cartridge in the folder of the file system that has most room.
     pub(super) fn create_in_a_folder(&self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
         let place = self.directory.join(SLOTS).join(file_name(&spec.volser));
-        if self.rules == FolderRules::default() {
+        if !self.rules.are_any() {
             return Ok(spec.create(&place)?);
         }
-        let rooms = self.rooms_now()?;
+        let full = || ChangerError::FoldersFull { volser: spec.volser.clone() };
+        let mut folders = vec![place.clone()];
+        folders.extend(self.usable_folders().0.iter().map(|folder| folder.join(file_name(&spec.volser))));
+        let room_of = |path: &PathBuf| self.rules.room(path.parent().unwrap_or(path)).ok().filter(FolderRoom::has_room);
+        let with_room = folders.into_iter().filter_map(|path| Some((room_of(&path)?.free_bytes, path)));
         // Of equals the first, which is the library's own.
-        let best = rooms.iter().filter(|room| room.has_room()).min_by_key(|room| Reverse(room.free_bytes));
-        let best = best.ok_or_else(|| ChangerError::FoldersFull { volser: spec.volser.clone() })?;
-        if best.folder == self.directory.join(SLOTS) {
-            return Ok(spec.create(&place)?);
-        }
-        let path = best.folder.join(file_name(&spec.volser));
+        let (_, path) = with_room.min_by_key(|(free_bytes, _)| Reverse(*free_bytes)).ok_or_else(full)?;
         spec.create(&path)?;
-        symlink(&path, &place).map_err(self.host("cannot note a cartridge"))
+        if path == place {
+            return Ok(());
+        }
+        symlink(&path, &place).map_err(|error| {
+            let _ = fs::remove_file(&path);
+            self.host("cannot note a cartridge")(error)
+        })
     }
 }
 
 /// Data files of cartridges in a folder.
 fn cartridges_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    Ok(entries.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == super::EXTENSION)).collect())
+    Ok(entries.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == EXTENSION)).collect())
 }

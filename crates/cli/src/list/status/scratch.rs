@@ -1,7 +1,8 @@
 //! Libraries of a cell that run out of volumes which a pool could take next.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Volume, VolumeState};
 use capstan_director::{ExpiryPlan, Site, TellEvent};
@@ -92,8 +93,8 @@ impl RunningOut {
 fn room_on_disk(dir: &Path, library: &LibraryConfig) -> Option<usize> {
     let folders = library.is_folder_here().then(|| std::iter::once(&library.path).chain(&library.folders))?;
     // Two folders on one file system share its room.
-    let disks: HashMap<u64, StatVfs> =
-        folders.filter_map(|folder| statvfs(dir.join(folder)).ok()).map(|disk| (disk.f_fsid, disk)).collect();
+    let found = |folder: PathBuf| Some((std::fs::metadata(&folder).ok()?.dev(), statvfs(&folder).ok()?));
+    let disks: HashMap<u64, StatVfs> = folders.filter_map(|folder| found(dir.join(folder))).collect();
     let room = |disk: &StatVfs| {
         let free_mib = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
         free_mib.saturating_sub(library.free_mib).checked_div(library.volume_mib)

@@ -4,7 +4,7 @@ use capstan_format::Volser;
 
 use super::super::reduction::plan_unasked;
 use super::super::tests::{DAY, TODAY, daily, id, kept, known, names, numbers, object};
-use super::super::{ExpiryPlan, ExpiryRequest, FullFolder, Kept, PolicyChoice, plan_expiry};
+use super::super::{ExpiryPlan, ExpiryRequest, FullFolders, Kept, PolicyChoice, plan_expiry};
 use super::*;
 use crate::config::JobConfig;
 
@@ -336,7 +336,7 @@ fn on_a_full_disk(wanted_bytes: u64) -> ExpirySnapshot {
         .map(|(number, held)| (volser(number), held.into_iter().map(|object| (id(object), 1)).collect()))
         .collect();
     let volumes = (1..=3).map(|number| (volser(number), 100)).collect();
-    known.full_folders = vec![FullFolder { wanted_bytes, volumes }];
+    known.full_folders = vec![FullFolders { wanted_bytes, volumes }];
     known.copying = vec![CopyingPolicy { migrates_for_room: true, ..vault(Some(3)) }];
     known
 }
@@ -372,6 +372,12 @@ fn what_migrates_for_room_goes_as_far_as_that_is_needed() {
     known.copies.retain(|copy| (copy.object, copy.copy) != (id(1), 2));
     known.copying[0].is_on = false;
     assert_eq!(gone(&known), [4, 3, 2]);
+    // What stays there keeps what it is based on, though the time of that is over.
+    let mut known = on_a_full_disk(0);
+    known.objects.iter_mut().filter(|object| object.id == id(2)).for_each(|object| object.base = Some(id(1)));
+    let of_first = |copy: &&mut CopyEnd| (copy.object, copy.copy) == (id(1), 1);
+    known.copies.iter_mut().filter(of_first).for_each(|copy| copy.expires_ns = TODAY * DAY);
+    assert_eq!(gone(&known), [0; 0]);
     // Another policy migrates in any case.
     let mut known = on_a_full_disk(0);
     let other = CopyingPolicy { name: "later".to_owned(), migrates_for_room: false, ..known.copying[0].clone() };

@@ -240,7 +240,7 @@ pub struct FolderRow {
 impl From<&Inventory> for InventoryRow {
     fn from(inventory: &Inventory) -> Self {
         let folders = inventory.rooms.iter().map(|room| FolderRow {
-            folder: room.folder.display().to_string(),
+            folder: room.folder.clone(),
             volumes: room.volumes.len() as u64,
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
