@@ -82,6 +82,7 @@ umount "$two"
 check 'a folder whose disk is away is told' prints "folder $two/depots cannot be used" exits 3 capstan library inventory
 check 'what lies there does not come back' exits 3 comes_back c
 check 'and the volume is named' prints 'not in the library' capstan --quiet restore "$source/c" --to "$scratch/none"
+check 'and not marked' prints "cartridges of the library lay in $two/depots" exits 1 capstan library initialize
 check 'status says so' prints "folder $two/depots cannot be used" capstan status
 check 'nothing is written below the mount point' eval '[ -z "$(ls -A "$two")" ]'
 mount --bind "$kept" "$two"

@@ -33,7 +33,7 @@ pub(crate) struct Library {
 pub(crate) enum LibraryAction {
     /// List every place, the cartridge in it, and what the catalog knows of that
     #[command(
-        after_help = "Example:\n  capstan library inventory\n\nThe exit code is 3 if a barcode is missing, unreadable or there twice: a person has to correct that."
+        after_help = "Example:\n  capstan library inventory\n\nThe exit code is 3 if a person has to correct something: a barcode is missing, unreadable or there twice, or a folder of virtual cartridges cannot be used."
     )]
     Inventory,
     /// Bring a volume into a drive and leave it there, for another program; a cleaning cartridge, to clean the drive
@@ -188,7 +188,7 @@ fn print_table(inventory: &InventoryRow) -> std::io::Result<()> {
     }
     for FolderRow { folder, volumes, total_bytes, free_bytes, has_room } in &inventory.folders {
         let (free, total) = (units::bytes(*free_bytes), units::bytes(*total_bytes));
-        let full = if *has_room { "" } else { ": as good as full, and nothing more is written there" };
+        let full = if *has_room { "" } else { ": as good as full, and no backup begins to write there" };
         writeln!(out, "folder {folder}: {}, {free} of {total} free{full}", units::counted(*volumes, "volume"))?;
     }
     for finding in &inventory.findings {

@@ -116,7 +116,11 @@ impl AppendHost {
     }
 
     /// Refuses to make a cartridge where none of those that are known is in the library: a disk may not be mounted.
+    /// Folders of one that has several are marked, each of them.
     fn check_library_is_there(&self, present: &[Volser], volumes: &[Volume]) -> Result<(), DirectorError> {
+        if !self.mounter.library.config.folders.is_empty() {
+            return Ok(());
+        }
         let own = &self.mounter.library.name;
         let known = volumes.iter().filter(|volume| volume.id.is_some() && volume.library == *own);
         let known: Vec<_> = known.map(|volume| &volume.volser).collect();

@@ -337,8 +337,7 @@ fn plan_by(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>, request: &
         let is_its = |policy: &&CopyingPolicy| copy.migrated_by.as_ref() == Some(&policy.name);
         known.copying.iter().find(is_its).is_some_and(|policy| policy.migrates_for_room)
     };
-    let disks = (&*known.full_folders, &*known.volumes);
-    leave_where_there_is_room(&mut copies, disks, is_for_room, |copy| going.contains(&copy.0));
+    leave_where_there_is_room(&mut copies, known, is_for_room, |copy| going.contains(&copy.0));
     let alone: HashSet<(ObjectId, u8)> = copies.iter().map(|copy| (copy.object.id, copy.copy)).collect();
     let goes = |copy: &(ObjectId, u8)| going.contains(&copy.0) || alone.contains(copy);
     let is_freed = |(_, copies): &&(Volser, Vec<(ObjectId, u8)>)| copies.iter().all(goes);

@@ -225,6 +225,17 @@ impl Site {
         self.libraries.all().iter().find_map(|library| self.problem_of(library))
     }
 
+    /// Folders of libraries that cannot be used, and why: their disks may not be mounted.
+    pub fn folders_away(&self) -> Vec<String> {
+        let of_library = |library: &LibraryAt| {
+            let found = self.ask(library).map(|found| found.findings).unwrap_or_default();
+            let away = found.into_iter().filter(|finding| matches!(finding, Finding::FolderAway { .. }));
+            away.map(|finding| format!("library {}: {finding}", library.name)).collect::<Vec<_>>()
+        };
+        let libraries = self.libraries.all().iter().filter(|library| library.config.is_virtual());
+        libraries.flat_map(|library| of_library(library)).collect()
+    }
+
     /// What is where in a library, for whoever looks. With its mover away, each question takes seconds: it is asked
     /// once in a while.
     pub(crate) fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
@@ -243,13 +254,8 @@ impl Site {
         let found = match self.ask(library) {
             Err(DevicesError::Changer(error @ ChangerError::Unusable { .. })) => return Some(error.to_string()),
             Err(_) => return None,
-            Ok(found) => found,
+            Ok(found) => found.elements,
         };
-        let is_away = |finding: &&Finding| matches!(finding, Finding::FolderAway { .. });
-        if let Some(away) = found.findings.iter().find(is_away) {
-            return Some(format!("{away} (library {})", library.name));
-        }
-        let found = found.elements;
         if !library.config.is_folder_here() {
             return None;
         }
@@ -278,7 +284,11 @@ impl Site {
             let _presence = self.presence()?;
             let folders = self.library.config.folders_below(self.work_dir());
             let directory = self.library_dir();
-            return library_marker::adopt((&directory, &folders), &mut locked(&self.catalog), &self.library.name);
+            library_marker::adopt((&directory, &folders), &mut locked(&self.catalog), &self.library.name)?;
+            // One that was not to be used until now is opened by the next command.
+            if self.problem_of(&self.library).is_some() {
+                return Ok(());
+            }
         }
         self.request(ChangerRequest::Initialize)
     }

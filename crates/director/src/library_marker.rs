@@ -71,7 +71,10 @@ pub(crate) fn adopt(
     catalog: &mut Catalog,
     name: &str,
 ) -> Result<(), DirectorError> {
-    let id = VirtualLibrary::mark_with_folders(directory, folders, &Uuid::new_v4().simple().to_string());
+    // With folders that may be away now, a library keeps the mark that they have.
+    let known = catalog.fact(&library_fact(name))?.filter(|_| !folders.is_empty());
+    let id = known.unwrap_or_else(|| Uuid::new_v4().simple().to_string());
+    let id = VirtualLibrary::mark_with_folders(directory, folders, &id);
     let id = id.map_err(DirectorError::host("mark", directory))?;
     Ok(catalog.put_fact(&library_fact(name), &id)?)
 }

@@ -126,23 +126,36 @@ fn give_back(mounter: &Mounter, inventory: &LibraryInventory) -> Vec<RoomGivenBa
     for disk in FullDisk::of(inventory, &volumes) {
         let mut left_bytes = disk.wanted_bytes;
         for volume in disk.volumes.iter().filter(|volume| is_expired(volume)) {
-            if left_bytes == 0 {
+            if left_bytes == 0 || mounter.is_to_stop() {
                 break;
             }
-            if let Some(one) = disk.room_of(&volume.volser).and_then(|room| empty(&mounter, volume, room)) {
-                left_bytes = left_bytes.saturating_sub(one.bytes);
-                given.push(one);
+            let Some(room) = disk.room_of(&volume.volser) else { continue };
+            match empty(&mounter, volume, room) {
+                Emptied::Stays => continue,
+                // Others give room back at the same time.
+                Emptied::ByOthers => {}
+                Emptied::Now(one) => given.push(one),
             }
+            left_bytes = left_bytes.saturating_sub(volume.written);
         }
     }
     given
 }
 
+/// What came of a volume that was to be made blank.
+enum Emptied {
+    Now(RoomGivenBack),
+    /// Somebody has it, or has just made it blank.
+    ByOthers,
+    /// It cannot be made blank.
+    Stays,
+}
+
 /// Makes a volume blank, unless it could not be made so a while ago, and tells of it.
-fn empty(mounter: &Mounter, volume: &Volume, room: &FolderRoom) -> Option<RoomGivenBack> {
+fn empty(mounter: &Mounter, volume: &Volume, room: &FolderRoom) -> Emptied {
     let (volser, stubborn) = (&volume.volser, &mounter.mounts.stubborn);
     if stubborn.has(volser) {
-        return None;
+        return Emptied::Stays;
     }
     let (folder, percent) = (&room.folder, room.percent_taken());
     let notice = |message| (mounter.events)(Event::Notice { message });
@@ -151,16 +164,19 @@ fn empty(mounter: &Mounter, volume: &Volume, room: &FolderRoom) -> Option<RoomGi
             notice(format!(
                 "volume {volser} held only what has expired, and was made blank: the disk of {folder} was {percent} % full"
             ));
-            Some(RoomGivenBack { volser: volser.clone(), bytes: volume.written, folder: folder.clone(), percent })
+            let (volser, bytes, folder) = (volser.clone(), volume.written, folder.clone());
+            Emptied::Now(RoomGivenBack { volser, bytes, folder, percent })
         }
-        // Somebody uses it, or all drives: next time.
-        Ok(false) | Err(DirectorError::InUse { .. } | DirectorError::Changer(ChangerError::InUse { .. })) => None,
+        // Or all drives are in use: next time.
+        Ok(false) | Err(DirectorError::InUse { .. } | DirectorError::Changer(ChangerError::InUse { .. })) => {
+            Emptied::ByOthers
+        }
         Err(error) => {
             let reason = with_causes(&error);
             if stubborn.note(volser, &reason) {
                 notice(format!("volume {volser} keeps the room that it takes in {folder}: {reason}"));
             }
-            None
+            Emptied::Stays
         }
     }
 }
@@ -206,8 +222,10 @@ fn give_up(mounter: &Mounter, known: &Volume) -> Result<bool, DirectorError> {
     if !catalog.objects_on(&known.volser)?.is_empty() {
         return Ok(false);
     }
-    let Volume { state, written, key, .. } = now.clone();
-    let row = Volume { state, written, key, ..blank_row(now) };
+    let Volume { state, written, key, labelled_ns, recycled, .. } = now.clone();
+    // One that could not be erased last time has ended its life already.
+    let recycled = recycled + u32::from(now.id.is_some());
+    let row = Volume { state, written, key, labelled_ns, recycled, ..blank_row(now) };
     catalog.relabelled(&row, Promise::Keep)?;
     Ok(true)
 }

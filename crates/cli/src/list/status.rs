@@ -62,6 +62,8 @@ struct Facts {
     /// Volumes that were not verified for too long, and when they were.
     unverified: Vec<(Volser, Option<i64>)>,
     library_problem: Option<String>,
+    /// Folders of libraries that cannot be used, and why.
+    folders_away: Vec<String>,
     running: Vec<HistoryEntry>,
     sources: Vec<SourceRow>,
     failed: Vec<FailedJob>,
@@ -126,6 +128,7 @@ impl Facts {
             ways: telling::Ways::of(site, &queued, &sources)?,
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
+            folders_away: site.folders_away(),
             queued,
             owed: owed::owed(site)?,
             indexes_missing,

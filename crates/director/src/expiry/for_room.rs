@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use capstan_catalog::Volume;
+use capstan_catalog::{CopyEnd, Volume};
 use capstan_format::{ObjectId, Volser};
 
+use super::ExpirySnapshot;
 use super::copies::{ForgottenCopy, leave_what_is_claimed_elsewhere};
 use crate::DirectorError;
 use crate::room::is_expired;
@@ -38,65 +39,139 @@ impl Site {
     }
 }
 
-/// What volumes hold: the copies of which something is on each.
-type OnVolumes = [(Volser, Vec<(ObjectId, u8)>)];
+/// A copy of an object, by its number.
+type CopyOf = (ObjectId, u8);
 
 /// Leaves those copies of the policies that `is_for_room` names which need not go. `copies` come in the order of their
 /// objects, the latest first; `goes` says of a copy whether it goes anyway.
+///
+/// Whole chains go first, the oldest one first: what stays on disk keeps what it is based on there. Where that is not
+/// enough, copies go one by one, and restores of later ones read from both places.
 pub(super) fn leave_where_there_is_room(
     copies: &mut Vec<ForgottenCopy>,
-    (folders, on_volumes): (&[FullFolders], &OnVolumes),
+    known: &ExpirySnapshot,
     is_for_room: impl Fn(&ForgottenCopy) -> bool,
-    goes: impl Fn(&(ObjectId, u8)) -> bool,
+    goes: impl Fn(&CopyOf) -> bool,
 ) {
     let place = |copy: &ForgottenCopy| (copy.object.id, copy.copy);
-    let waiting: Vec<(ObjectId, u8)> = copies.iter().filter(|copy| is_for_room(copy)).map(place).collect();
+    let waiting: Vec<CopyOf> = copies.iter().filter(|copy| is_for_room(copy)).map(place).collect();
     if waiting.is_empty() {
         return;
     }
-    let anyway: HashSet<(ObjectId, u8)> = copies.iter().filter(|copy| !is_for_room(copy)).map(place).collect();
-    // How many copies each volume still holds, and the volumes of each copy that waits.
-    let mut left: HashMap<&Volser, usize> = HashMap::new();
-    let mut volumes_of: HashMap<(ObjectId, u8), Vec<&Volser>> = HashMap::new();
-    for (volser, held) in on_volumes {
-        let stays = held.iter().filter(|copy| !goes(copy) && !anyway.contains(copy));
-        left.insert(volser, stays.count());
-        for copy in held {
-            volumes_of.entry(*copy).or_default().push(volser);
-        }
+    let anyway: HashSet<CopyOf> = copies.iter().filter(|copy| !is_for_room(copy)).map(place).collect();
+    let goes_anyway = |copy: &CopyOf| goes(copy) || anyway.contains(copy);
+    let mut choice = ChosenForRoom::new(known, goes_anyway);
+    for chain in chains(known, &waiting, goes_anyway) {
+        choice.take(&chain);
     }
-    let mut needed: Vec<(u64, HashMap<&Volser, u64>)> = Vec::new();
-    for folder in folders {
-        let volumes: HashMap<&Volser, u64> = folder.volumes.iter().map(|(volser, bytes)| (volser, *bytes)).collect();
-        // What goes anyway gives room back, too.
-        let freed = volumes.iter().filter(|(volser, _)| left.get(*volser) == Some(&0));
-        let wanted = folder.wanted_bytes.saturating_sub(freed.map(|(_, bytes)| bytes).sum());
-        needed.push((wanted, volumes));
-    }
-    let (mut chosen, mut emptied) = (Vec::new(), HashSet::new());
     for copy in waiting.iter().rev() {
-        let volumes = volumes_of.get(copy).map_or(&[][..], Vec::as_slice);
-        let helps =
-            |volser: &&Volser| needed.iter().any(|(wanted, volumes)| *wanted > 0 && volumes.contains_key(*volser));
-        if !volumes.iter().any(helps) {
-            continue;
+        choice.take(std::slice::from_ref(copy));
+    }
+    let go = choice.that_end_a_volume();
+    // Nor does what ended by itself go that one of those is based on which stay.
+    leave_what_is_claimed_elsewhere(copies, |copy| !is_for_room(copy) || go.contains(&place(copy)), &[]);
+}
+
+/// The copies that wait, by chains, the oldest chain first, without those that something is based on in the same pool
+/// that stays.
+fn chains(known: &ExpirySnapshot, waiting: &[CopyOf], goes_anyway: impl Fn(&CopyOf) -> bool) -> Vec<Vec<CopyOf>> {
+    let waits: HashSet<&CopyOf> = waiting.iter().collect();
+    let mut copies_of: HashMap<ObjectId, Vec<&CopyEnd>> = HashMap::new();
+    known.copies.iter().for_each(|end| copies_of.entry(end.object).or_default().push(end));
+    let bases: HashMap<ObjectId, Option<ObjectId>> =
+        known.objects.iter().map(|object| (object.id, object.base)).collect();
+    let mut needed: HashSet<(ObjectId, &str)> = HashSet::new();
+    let mut free: HashSet<CopyOf> = HashSet::new();
+    // An object comes before what it is based on.
+    for object in &known.objects {
+        for end in copies_of.get(&object.id).map_or(&[][..], Vec::as_slice) {
+            let copy = (end.object, end.copy);
+            let is_needed = needed.contains(&(object.id, &*end.pool));
+            if waits.contains(&copy) && !is_needed {
+                free.insert(copy);
+            } else if !goes_anyway(&copy)
+                && let Some(base) = object.base
+            {
+                needed.insert((base, &end.pool));
+            }
         }
-        chosen.push(*copy);
-        for volser in volumes {
-            let Some(count) = left.get_mut(volser) else { continue };
-            *count = count.saturating_sub(1);
+    }
+    let full_of = |mut object: ObjectId| {
+        while let Some(Some(base)) = bases.get(&object).filter(|base| base.is_some()) {
+            object = *base;
+        }
+        object
+    };
+    let mut chains: Vec<(ObjectId, Vec<CopyOf>)> = Vec::new();
+    for copy in waiting.iter().rev().filter(|copy| free.contains(copy)) {
+        let full = full_of(copy.0);
+        match chains.iter_mut().find(|(of, _)| *of == full) {
+            Some((_, chain)) => chain.push(*copy),
+            None => chains.push((full, vec![*copy])),
+        }
+    }
+    chains.into_iter().map(|(_, chain)| chain).collect()
+}
+
+/// Copies that were chosen to go, and what that gives.
+struct ChosenForRoom<'a> {
+    /// How many copies each volume still holds, and the volumes of each copy.
+    left: HashMap<&'a Volser, usize>,
+    volumes_of: HashMap<CopyOf, Vec<&'a Volser>>,
+    /// What each disk still needs, and what its volumes hold.
+    needed: Vec<(u64, HashMap<&'a Volser, u64>)>,
+    chosen: Vec<Vec<CopyOf>>,
+    emptied: HashSet<&'a Volser>,
+}
+
+impl<'a> ChosenForRoom<'a> {
+    fn new(known: &'a ExpirySnapshot, goes_anyway: impl Fn(&CopyOf) -> bool) -> Self {
+        let (mut left, mut volumes_of) = (HashMap::new(), HashMap::<CopyOf, Vec<&Volser>>::new());
+        for (volser, held) in &known.volumes {
+            left.insert(volser, held.iter().filter(|copy| !goes_anyway(copy)).count());
+            held.iter().for_each(|copy| volumes_of.entry(*copy).or_default().push(volser));
+        }
+        let need = |folder: &'a FullFolders| {
+            let volumes: HashMap<&Volser, u64> =
+                folder.volumes.iter().map(|(volser, bytes)| (volser, *bytes)).collect();
+            // What goes anyway gives room back, too.
+            let freed = volumes.iter().filter(|(volser, _)| left.get(*volser) == Some(&0));
+            (folder.wanted_bytes.saturating_sub(freed.map(|(_, bytes)| bytes).sum()), volumes)
+        };
+        let needed = known.full_folders.iter().map(need).collect();
+        Self { left, volumes_of, needed, chosen: Vec::new(), emptied: HashSet::new() }
+    }
+
+    /// Chooses copies that go together, if one of them is on a disk that needs room.
+    fn take(&mut self, together: &[CopyOf]) {
+        let needs =
+            |volser: &&Volser| self.needed.iter().any(|(wanted, volumes)| *wanted > 0 && volumes.contains_key(*volser));
+        let fresh: Vec<CopyOf> = together
+            .iter()
+            .filter(|copy| !self.chosen.iter().flatten().any(|chosen| chosen == *copy))
+            .copied()
+            .collect();
+        if !fresh.iter().filter_map(|copy| self.volumes_of.get(copy)).flatten().any(needs) {
+            return;
+        }
+        for volser in fresh.iter().filter_map(|copy| self.volumes_of.get(copy)).flatten() {
+            let Some(count) = self.left.get_mut(volser).filter(|count| **count > 0) else { continue };
+            *count -= 1;
             if *count == 0 {
-                emptied.insert(*volser);
-                for (wanted, volumes) in &mut needed {
+                self.emptied.insert(volser);
+                for (wanted, volumes) in &mut self.needed {
                     *wanted = wanted.saturating_sub(volumes.get(volser).copied().unwrap_or_default());
                 }
             }
         }
+        self.chosen.push(fresh);
     }
-    let ends_a_volume = |copy: &&(ObjectId, u8)| {
-        volumes_of.get(copy).is_some_and(|volumes| volumes.iter().any(|volser| emptied.contains(volser)))
-    };
-    let go: HashSet<(ObjectId, u8)> = chosen.iter().filter(ends_a_volume).copied().collect();
-    // What stays on disk keeps what it is based on there.
-    leave_what_is_claimed_elsewhere(copies, |copy| !is_for_room(copy) || go.contains(&place(copy)), &[]);
+
+    /// The chosen ones, but for those that were taken in vain.
+    fn that_end_a_volume(&self) -> HashSet<CopyOf> {
+        let ends = |copy: &CopyOf| {
+            self.volumes_of.get(copy).is_some_and(|volumes| volumes.iter().any(|volser| self.emptied.contains(volser)))
+        };
+        self.chosen.iter().filter(|together| together.iter().any(ends)).flatten().copied().collect()
+    }
 }

@@ -29,6 +29,7 @@ pub(super) enum ChangerForm {
     UnknownDrive { drive: u32, drives: u32 },
     InUse { what: String, holder: String },
     VolserTaken { volser: Volser },
+    FoldersFull { volser: Volser },
     Unusable { library: String, reason: String },
     Reported { text: String },
 }
@@ -147,6 +148,7 @@ impl From<&ChangerError> for ChangerForm {
             ChangerError::UnknownDrive { drive, drives } => Self::UnknownDrive { drive: *drive, drives: *drives },
             ChangerError::InUse { what, holder } => Self::InUse { what: what.clone(), holder: holder.clone() },
             ChangerError::VolserTaken { volser } => Self::VolserTaken { volser: volser.clone() },
+            ChangerError::FoldersFull { volser } => Self::FoldersFull { volser: volser.clone() },
             ChangerError::Unusable { library, reason } => {
                 Self::Unusable { library: library.clone(), reason: reason.clone() }
             }
@@ -164,6 +166,7 @@ impl From<ChangerForm> for ChangerError {
             ChangerForm::UnknownDrive { drive, drives } => Self::UnknownDrive { drive, drives },
             ChangerForm::InUse { what, holder } => Self::InUse { what, holder },
             ChangerForm::VolserTaken { volser } => Self::VolserTaken { volser },
+            ChangerForm::FoldersFull { volser } => Self::FoldersFull { volser },
             ChangerForm::Unusable { library, reason } => Self::Unusable { library, reason },
             ChangerForm::Reported { text } => Self::Reported { text },
         }

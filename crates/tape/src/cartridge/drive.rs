@@ -375,7 +375,7 @@ impl Drive for CartridgeDrive {
             }
             flushed.map_err(|source| DriveError::Deferred { source: source.into() })?;
         }
-        if count == 0 && volume.early_warning_at(*at) {
+        if count == 0 && (volume.early_warning_at(*at) || volume.disk_is_low(*at)) {
             room = Room::BehindEarlyWarning;
         }
         Ok(outcome(room))

@@ -203,10 +203,11 @@ impl Volume {
 
     /// Whether early warning lies at or before `place`.
     pub(super) fn early_warning_at(&self, place: Place) -> bool {
-        self.remaining_behind(place) < self.memory.early_warning_bytes || self.disk_is_low(place)
+        self.remaining_behind(place) < self.memory.early_warning_bytes
     }
 
-    fn disk_is_low(&self, place: Place) -> bool {
+    /// Whether there is less room on the file system at `place` than is to stay free: that may change.
+    pub(super) fn disk_is_low(&self, place: Place) -> bool {
         // What is written from the beginning gives the room of what was there back first.
         place.lbn > 0 && self.disk.is_low(self.records.file(), place.offset)
     }

@@ -78,9 +78,14 @@ impl VirtualLibrary {
     #[must_use]
     pub fn with_folders(self, rules: FolderRules) -> Self {
         let library = Self { rules, ..self };
-        for folder in library.usable_folders().0 {
-            // What is taken in by nobody now, is by the next who opens the library.
-            let _ = library.adopt(&folder);
+        let folders = library.usable_folders().0;
+        // What is taken in by nobody now, is by the next who opens the library.
+        if !folders.is_empty()
+            && let Ok(_robot) = library.robot()
+        {
+            for folder in folders {
+                let _ = library.adopt(&folder);
+            }
         }
         library
     }
@@ -89,7 +94,7 @@ impl VirtualLibrary {
     /// the one that a folder has, or else `id`.
     ///
     /// # Errors
-    /// One of them cannot be written, or is that of another library.
+    /// One of them cannot be written, is that of another library, or is empty where cartridges of the library lay.
     pub fn mark_with_folders(directory: &Path, further: &[PathBuf], id: &str) -> io::Result<String> {
         let own = match Self::id(directory)? {
             Some(own) => own,
@@ -98,6 +103,16 @@ impl VirtualLibrary {
                 known.unwrap_or_else(|| id.to_owned())
             }
         };
+        for folder in further {
+            if Self::id(folder)?.is_none() && lies_in(directory, folder)? {
+                let what = format!(
+                    "cartridges of the library lay in {}, and it has no {MARKER}: mount its disk, or leave the folder out \
+                     of the settings",
+                    folder.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+        }
         let own = Self::mark(directory, &own)?;
         for folder in further {
             if Self::mark(folder, &own)? != own {
@@ -160,14 +175,24 @@ impl VirtualLibrary {
         for path in cartridges_in(folder)? {
             let Some(volser) = volser_of(&path) else { continue };
             let place = |part: &str| self.directory.join(part).join(file_name(&volser));
-            if place(SLOTS).exists() || place(MAIL).symlink_metadata().is_ok() {
+            if place(MAIL).symlink_metadata().is_ok() {
                 continue;
             }
-            // The link of a folder that had another path.
-            match fs::remove_file(place(SLOTS)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => symlink(&path, place(SLOTS))?,
+            match fs::read_link(place(SLOTS)) {
+                // The link of a folder that had another path; not that of one that is away.
+                Ok(target) => {
+                    let is_of_now = |folder: &&Path| self.rules.further.iter().any(|further| further == folder);
+                    if target.parent().filter(is_of_now).is_some() || target.exists() {
+                        continue;
+                    }
+                    fs::remove_file(place(SLOTS))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // It is a cartridge of its own.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue,
+                Err(error) => return Err(error),
             }
+            symlink(&path, place(SLOTS))?;
         }
         Ok(())
     }
@@ -212,9 +237,17 @@ impl VirtualLibrary {
         folders.extend(self.usable_folders().0.iter().map(|folder| folder.join(file_name(&spec.volser))));
         let room_of = |path: &PathBuf| self.rules.room(path.parent().unwrap_or(path)).ok().filter(FolderRoom::has_room);
         let with_room = folders.into_iter().filter_map(|path| Some((room_of(&path)?.free_bytes, path)));
+        let mut with_room: Vec<_> = with_room.collect();
         // Of equals the first, which is the library's own.
-        let (_, path) = with_room.min_by_key(|(free_bytes, _)| Reverse(*free_bytes)).ok_or_else(full)?;
-        spec.create(&path)?;
+        with_room.sort_by_key(|(free_bytes, _)| Reverse(*free_bytes));
+        let mut failure = None;
+        // A disk that cannot be written any more may have most room.
+        let made = with_room.into_iter().map(|(_, path)| path).find(|path| {
+            let made = spec.create(path);
+            failure = made.err();
+            failure.is_none()
+        });
+        let Some(path) = made else { return Err(failure.map_or_else(full, ChangerError::from)) };
         if path == place {
             return Ok(());
         }
@@ -223,6 +256,21 @@ impl VirtualLibrary {
             self.host("cannot note a cartridge")(error)
         })
     }
+}
+
+/// Whether the slots of a library have links into a folder.
+fn lies_in(directory: &Path, folder: &Path) -> io::Result<bool> {
+    let slots = match fs::read_dir(directory.join(SLOTS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        slots => slots?,
+    };
+    for slot in slots {
+        let target = fs::read_link(slot?.path()).ok();
+        if target.as_deref().and_then(Path::parent) == Some(folder) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Data files of cartridges in a folder.

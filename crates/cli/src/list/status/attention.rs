@@ -65,6 +65,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
     }));
     let library = |text: &String| trouble("library", "the library cannot be used", text.clone());
     lines.extend(facts.library_problem.as_ref().map(library));
+    let away = (!facts.folders_away.is_empty()).then(|| facts.folders_away.join("; "));
+    lines.extend(away.map(|text| trouble("folders away", "a folder of a library cannot be used", text)));
     lines.extend(facts.keys_missing.as_ref().map(|store| {
         let text = format!(
             "the key store {store} is not there, and without keys no encrypted volume can be read. If its disk is not mounted, mount it; \

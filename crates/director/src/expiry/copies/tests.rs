@@ -372,6 +372,16 @@ fn what_migrates_for_room_goes_as_far_as_that_is_needed() {
     known.copies.retain(|copy| (copy.object, copy.copy) != (id(1), 2));
     known.copying[0].is_on = false;
     assert_eq!(gone(&known), [4, 3, 2]);
+    // A chain goes as a whole, before what came later: the second, on the next volume, is based on the first.
+    let mut known = on_a_full_disk(1);
+    known.objects.iter_mut().filter(|object| object.id == id(2)).for_each(|object| object.base = Some(id(1)));
+    assert_eq!(gone(&known), [2, 1]);
+    // One that stays keeps its chain, if the others are enough; else the oldest goes alone.
+    known.restored = HashSet::from([id(2)]);
+    known.full_folders[0].wanted_bytes = 100;
+    assert_eq!(gone(&known), [4, 3]);
+    known.full_folders[0].wanted_bytes = 101;
+    assert_eq!(gone(&known), [4, 3, 1]);
     // What stays there keeps what it is based on, though the time of that is over.
     let mut known = on_a_full_disk(0);
     known.objects.iter_mut().filter(|object| object.id == id(2)).for_each(|object| object.base = Some(id(1)));

@@ -233,7 +233,7 @@ pub struct FolderRow {
     pub total_bytes: u64,
     /// Bytes of it that are free.
     pub free_bytes: u64,
-    /// Whether that is more than is to stay free, so that volumes in it are written.
+    /// Whether that is so much more than is to stay free that backups begin to write there.
     pub has_room: bool,
 }
 
