@@ -32,9 +32,9 @@ pub(crate) struct Library {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LibraryAction {
     /// List every place, the cartridge in it, and what the catalog knows of that
-    #[command(
-        after_help = "Example:\n  capstan library inventory\n\nThe exit code is 3 if a person has to correct something: a barcode is missing, unreadable or there twice, or a folder of virtual cartridges cannot be used."
-    )]
+    #[command(after_help = "Example:\n  capstan library inventory\n\n\
+                      The exit code is 3 if a person has to correct something: a barcode is missing, unreadable or \
+                      there twice, or a folder of virtual cartridges cannot be used.")]
     Inventory,
     /// Bring a volume into a drive and leave it there, for another program; a cleaning cartridge, to clean the drive
     #[command(after_help = "Examples:\n  capstan library load A00001L9 0\n  capstan library load CLN001L1 0")]
