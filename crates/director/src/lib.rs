@@ -131,7 +131,6 @@ pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
-pub use room::RoomGivenBack;
 pub use select::Place;
 pub use server_term::{
     AUDIT_ANCHOR_FACT, DriveUse, RunAsked, RunLevel, RunStart, ServerTerm, SourceInUse, VolumeInUse,

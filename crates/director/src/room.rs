@@ -20,19 +20,6 @@ use crate::mounter::Mounter;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
-/// A volume that was made blank, as its folder's disk was taken above the high mark.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoomGivenBack {
-    /// The volume.
-    pub volser: Volser,
-    /// Bytes that it gave back.
-    pub bytes: u64,
-    /// Its folder.
-    pub folder: String,
-    /// How much of the folder's disk was taken before, in percent.
-    pub percent: u64,
-}
-
 /// A disk of a virtual library that is taken above its high mark.
 pub(crate) struct FullDisk {
     /// Bytes that its volumes should give back.
@@ -69,7 +56,7 @@ impl Site {
     /// Makes volumes of virtual libraries blank that hold only what has expired, where a disk is taken above its high
     /// mark; gives them. What has expired on them can be taken back no more. What keeps a volume as it is, is told
     /// once.
-    pub fn give_room_back(&self) -> Vec<RoomGivenBack> {
+    pub fn give_room_back(&self) -> Vec<Volser> {
         let mounter = Mounter::new(self);
         let asked = self.virtual_libraries().into_iter().map(|(library, inventory)| {
             let mounter = mounter.clone().in_library(&library);
@@ -86,13 +73,9 @@ impl Site {
 
     /// The full disks of all virtual libraries that can be asked.
     pub(crate) fn full_disks(&self) -> Result<Vec<FullDisk>, DirectorError> {
-        let asked = self.virtual_libraries();
-        if asked.is_empty() {
-            return Ok(Vec::new());
-        }
         let mounter = Mounter::new(self);
         let mut disks = Vec::new();
-        for (library, inventory) in &asked {
+        for (library, inventory) in &self.virtual_libraries() {
             disks.extend(FullDisk::of(inventory, &mounter.clone().in_library(library).volumes_of_library()?));
         }
         Ok(disks)
@@ -114,7 +97,7 @@ pub(crate) fn give_room_back(mounter: &Mounter) {
     }
 }
 
-fn give_back(mounter: &Mounter, inventory: &LibraryInventory) -> Vec<RoomGivenBack> {
+fn give_back(mounter: &Mounter, inventory: &LibraryInventory) -> Vec<Volser> {
     let mut mounter = mounter.beside().here_alone();
     mounter.waits_for_drives(false);
     if inventory.rooms.iter().all(|room| room.wanted_bytes == 0) {
@@ -134,7 +117,7 @@ fn give_back(mounter: &Mounter, inventory: &LibraryInventory) -> Vec<RoomGivenBa
                 Emptied::Stays => continue,
                 // Others give room back at the same time.
                 Emptied::ByOthers => {}
-                Emptied::Now(one) => given.push(one),
+                Emptied::Now => given.push(volume.volser.clone()),
             }
             left_bytes = left_bytes.saturating_sub(volume.written);
         }
@@ -144,7 +127,7 @@ fn give_back(mounter: &Mounter, inventory: &LibraryInventory) -> Vec<RoomGivenBa
 
 /// What came of a volume that was to be made blank.
 enum Emptied {
-    Now(RoomGivenBack),
+    Now,
     /// Somebody has it, or has just made it blank.
     ByOthers,
     /// It cannot be made blank.
@@ -164,8 +147,7 @@ fn empty(mounter: &Mounter, volume: &Volume, room: &FolderRoom) -> Emptied {
             notice(format!(
                 "volume {volser} held only what has expired, and was made blank: the disk of {folder} was {percent} % full"
             ));
-            let (volser, bytes, folder) = (volser.clone(), volume.written, folder.clone());
-            Emptied::Now(RoomGivenBack { volser, bytes, folder, percent })
+            Emptied::Now
         }
         // Or all drives are in use: next time.
         Ok(false) | Err(DirectorError::InUse { .. } | DirectorError::Changer(ChangerError::InUse { .. })) => {

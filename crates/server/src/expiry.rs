@@ -52,7 +52,7 @@ pub fn make_room(site: &Site) -> Result<Option<Vec<Expired>>, String> {
         return Ok(None);
     }
     let (own, notices) = beside(site)?;
-    let volumes: Vec<_> = own.give_room_back().iter().map(|given| given.volser.to_string()).collect();
+    let volumes: Vec<_> = own.give_room_back().iter().map(ToString::to_string).collect();
     let notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
     let mut made = Vec::new();
     if !volumes.is_empty() {

@@ -102,15 +102,15 @@ fn chains(known: &ExpirySnapshot, waiting: &[CopyOf], goes_anyway: impl Fn(&Copy
         }
         object
     };
-    let mut chains: Vec<(ObjectId, Vec<CopyOf>)> = Vec::new();
+    let (mut chains, mut places): (Vec<Vec<CopyOf>>, HashMap<ObjectId, usize>) = Default::default();
     for copy in waiting.iter().rev().filter(|copy| free.contains(copy)) {
-        let full = full_of(copy.0);
-        match chains.iter_mut().find(|(of, _)| *of == full) {
-            Some((_, chain)) => chain.push(*copy),
-            None => chains.push((full, vec![*copy])),
+        let place = *places.entry(full_of(copy.0)).or_insert(chains.len());
+        match chains.get_mut(place) {
+            Some(chain) => chain.push(*copy),
+            None => chains.push(vec![*copy]),
         }
     }
-    chains.into_iter().map(|(_, chain)| chain).collect()
+    chains
 }
 
 /// Copies that were chosen to go, and what that gives.
@@ -120,7 +120,9 @@ struct ChosenForRoom<'a> {
     volumes_of: HashMap<CopyOf, Vec<&'a Volser>>,
     /// What each disk still needs, and what its volumes hold.
     needed: Vec<(u64, HashMap<&'a Volser, u64>)>,
+    /// Those that go together, and all of them.
     chosen: Vec<Vec<CopyOf>>,
+    taken: HashSet<CopyOf>,
     emptied: HashSet<&'a Volser>,
 }
 
@@ -139,18 +141,15 @@ impl<'a> ChosenForRoom<'a> {
             (folder.wanted_bytes.saturating_sub(freed.map(|(_, bytes)| bytes).sum()), volumes)
         };
         let needed = known.full_folders.iter().map(need).collect();
-        Self { left, volumes_of, needed, chosen: Vec::new(), emptied: HashSet::new() }
+        let (chosen, taken, emptied) = Default::default();
+        Self { left, volumes_of, needed, chosen, taken, emptied }
     }
 
     /// Chooses copies that go together, if one of them is on a disk that needs room.
     fn take(&mut self, together: &[CopyOf]) {
         let needs =
             |volser: &&Volser| self.needed.iter().any(|(wanted, volumes)| *wanted > 0 && volumes.contains_key(*volser));
-        let fresh: Vec<CopyOf> = together
-            .iter()
-            .filter(|copy| !self.chosen.iter().flatten().any(|chosen| chosen == *copy))
-            .copied()
-            .collect();
+        let fresh: Vec<CopyOf> = together.iter().filter(|copy| !self.taken.contains(copy)).copied().collect();
         if !fresh.iter().filter_map(|copy| self.volumes_of.get(copy)).flatten().any(needs) {
             return;
         }
@@ -164,6 +163,7 @@ impl<'a> ChosenForRoom<'a> {
                 }
             }
         }
+        self.taken.extend(&fresh);
         self.chosen.push(fresh);
     }
 
