@@ -196,6 +196,7 @@ fn record(object: ObjectId, last: bool) -> ObjectRecord {
         ended_ns: i64::from(last),
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     }
 }
 

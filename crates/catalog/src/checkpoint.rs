@@ -243,9 +243,10 @@ fn join_object(
     // 0 means never, so it is the latest expiry of all.
     db.execute(
         "INSERT INTO objects (object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
-                              expires_ns, locked)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+                              expires_ns, locked, consolidates)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
          ON CONFLICT (object) DO UPDATE SET base = coalesce(objects.base, excluded.base),
+         consolidates = coalesce(objects.consolidates, excluded.consolidates),
          complete = CASE WHEN excluded.complete > objects.complete THEN excluded.complete ELSE objects.complete END,
          started_ns = CASE WHEN excluded.started_ns < objects.started_ns THEN excluded.started_ns ELSE objects.started_ns END,
          ended_ns = CASE WHEN excluded.ended_ns > objects.ended_ns THEN excluded.ended_ns ELSE objects.ended_ns END,
@@ -266,6 +267,7 @@ fn join_object(
             object.ended_ns,
             object.expires_ns,
             object.is_locked,
+            object.consolidates.map(|other| other.0),
         ],
     )?;
     let expired = "SELECT 1 FROM objects WHERE object = ?1 AND expired_ns IS NOT NULL";
@@ -402,6 +404,7 @@ mod tests {
                 ended_ns: 0,
                 expires_ns: 0,
                 is_locked: false,
+                consolidates: None,
             };
             let part = CatalogPart { objects: vec![object], ..CatalogPart::default() };
             let number = number.cast_unsigned();

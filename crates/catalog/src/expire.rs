@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::db::{Transaction, params};
 use crate::object::{ObjectStatus, dependents, find};
 use crate::seal::remove_generations;
-use crate::timeline::put_confirmation;
+use crate::timeline::{end_of_place, put_confirmation};
 
 /// A source of which an operator said that it is gone, and that was not backed up since.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,13 +83,15 @@ impl Catalog {
     /// The database cannot be written.
     pub fn source_is_gone(&mut self, gone: &GoneSource) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute(
-            "INSERT INTO gone_sources (source, client, after)
-             SELECT source, client, object FROM objects
-             WHERE object = (SELECT object FROM objects WHERE source = ?1 AND client = ?2 ORDER BY object DESC LIMIT 1)
-             ON CONFLICT (source, client) DO UPDATE SET after = excluded.after",
-            params![gone.source, gone.client],
-        )?;
+        let last = "SELECT object FROM objects WHERE source = ?1 AND client = ?2 ORDER BY object DESC LIMIT 1";
+        let last = transaction.query_first(last, params![gone.source, gone.client], |row| row.get(0).map(ObjectId))?;
+        if let Some(last) = last {
+            transaction.execute(
+                "INSERT INTO gone_sources (source, client, after) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (source, client) DO UPDATE SET after = excluded.after",
+                params![gone.source, gone.client, end_of_place(last)],
+            )?;
+        }
         transaction.commit()
     }
 

@@ -36,8 +36,11 @@ pub struct Object {
     pub kind: ObjectKind,
     /// How far it has come.
     pub status: ObjectStatus,
-    /// The object whose state this one continues, for an incremental.
+    /// The object whose state this one continues, for an incremental: the one that it was made on, or the full one that
+    /// stands for that.
     pub base: Option<ObjectId>,
+    /// The object whose state it holds in full, for one that was made of that and of what that stands on.
+    pub consolidates: Option<ObjectId>,
     /// Payload bytes of every block but a connection's last.
     pub chunk_len: u32,
     /// When it was begun, nanoseconds since 1970.
@@ -103,8 +106,24 @@ pub struct Extent {
     pub record: ExtentRecord,
 }
 
-const OBJECT: &str = "SELECT object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
-    expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems, locked FROM objects";
+/// What an object stands on: the full object that stands for its base, if there is one, else the base itself. One of
+/// another source stands for nothing, whatever a volume says; nor does one whose volumes were erased.
+macro_rules! base {
+    () => {
+        "COALESCE((SELECT other.object FROM objects AS other WHERE other.consolidates = objects.base
+                       AND other.base IS NULL AND other.complete = 1 AND other.expired_ns IS NULL
+                       AND other.source = objects.source AND other.client = objects.client
+                       AND EXISTS (SELECT 1 FROM copies WHERE copies.object = other.object)
+                   ORDER BY other.object DESC LIMIT 1), base)"
+    };
+}
+
+const OBJECT: &str = concat!(
+    "SELECT object, source, client, policy, kind, complete, ",
+    base!(),
+    ", chunk_len, started_ns, ended_ns, expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems, locked,
+       consolidates FROM objects"
+);
 
 impl Catalog {
     /// An object, whatever its status.
@@ -278,7 +297,12 @@ pub(crate) fn find(db: &Db, object: ObjectId) -> Result<Option<Object>, CatalogE
 }
 
 pub(crate) fn dependents(db: &Db, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
-    let query = "SELECT object FROM objects WHERE base = ?1 AND expired_ns IS NULL ORDER BY object";
+    let query = concat!(
+        "SELECT object FROM objects WHERE expired_ns IS NULL
+         AND (base = ?1 OR base = (SELECT consolidates FROM objects WHERE object = ?1)) AND ",
+        base!(),
+        " = ?1 ORDER BY object"
+    );
     db.query(query, params![object.0], |row| row.get(0).map(ObjectId))
 }
 
@@ -322,6 +346,7 @@ fn object_row(row: &Row<'_>) -> Result<Object, CatalogError> {
         kind,
         status,
         base: row.get::<Option<_>>(6)?.map(ObjectId),
+        consolidates: row.get::<Option<_>>(19)?.map(ObjectId),
         chunk_len: row.get(7)?,
         started_ns: row.get(8)?,
         ended_ns: row.get(9)?,

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 36] = [
+pub(crate) const STEPS: [&str; 37] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -321,6 +321,11 @@ pub(crate) const STEPS: [&str; 36] = [
     "
     ALTER TABLE copies ADD COLUMN expires_ns INTEGER;
     UPDATE copies SET expires_ns = (SELECT expires_ns FROM objects WHERE objects.object = copies.object);
+    ",
+    // The object whose state a full object holds that was made of it. What is based on that may stand on this one.
+    "
+    ALTER TABLE objects ADD COLUMN consolidates BLOB;
+    CREATE INDEX objects_consolidated ON objects (consolidates) WHERE consolidates IS NOT NULL;
     ",
 ];
 

@@ -80,7 +80,7 @@ pub struct ClockReading {
 pub struct ClockConfirmed {
     /// What the clock said.
     pub at_ns: i64,
-    /// The last object that was recorded before; all zeros for none.
+    /// Behind the last object that was recorded before; all zeros for none.
     pub after: ObjectId,
 }
 
@@ -236,8 +236,8 @@ impl Catalog {
     /// The database cannot be written.
     pub fn confirm_clock(&mut self, now_ns: i64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        let after = last_object(&transaction)?.unwrap_or(ObjectId([0; 16]));
-        put_confirmation(&transaction, now_ns, after.0)?;
+        let after = last_object(&transaction)?.map_or([0; 16], end_of_place);
+        put_confirmation(&transaction, now_ns, after)?;
         transaction.commit()
     }
 
@@ -253,6 +253,15 @@ impl Catalog {
 pub(crate) fn last_object(db: &Db) -> Result<Option<ObjectId>, CatalogError> {
     let query = "SELECT object FROM objects ORDER BY object DESC LIMIT 1";
     db.query_first(query, &[], |row| row.get(0).map(ObjectId))
+}
+
+/// The last id that may stand in an object's place. One that is made of it later stands there, right behind it.
+pub(crate) fn end_of_place(object: ObjectId) -> [u8; 16] {
+    let mut end = object.0;
+    if id_ms(object).is_some() {
+        end[6..].fill(0xff);
+    }
+    end
 }
 
 /// Notes that the clock was right at a time, behind the last object that was recorded then.

@@ -18,7 +18,8 @@ pub(crate) use keys::{
 };
 pub(crate) use list::{Find, FindWhat, Ls, LsWhat, ObjectAction, ObjectOf, Objects, Show, Versions, VersionsWhat};
 pub(crate) use media::{
-    CatalogAction, CatalogOf, Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes,
+    CatalogAction, CatalogOf, Consolidate, Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify,
+    Volumes,
 };
 pub(crate) use restore::{Cat, Overwrite, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Audit, Backup, Cat, CatalogOf, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls,
-    Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status,
-    User, Verify, Versions, Volumes,
+    Audit, Backup, Cat, CatalogOf, Client, Clock, Consolidate, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys,
+    Label, Ls, Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show,
+    Status, User, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -145,6 +145,11 @@ pub(crate) enum Command {
     /// Copy an object to another pool, each of its streams in one piece
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
+    /// Make full backups of incrementals and of what they are based on, without reading the clients
+    #[command(
+        after_help = "Examples:\n  capstan consolidate /home\n  capstan consolidate --after 14 --policy nightly\n\nA restore of the new object gives back what a restore of the incremental gives back. Later incrementals are based on it, so that `capstan expire` can forget what it was made of."
+    )]
+    Consolidate(Consolidate),
     /// Complete copies that lack something, and make copies that were promised and never made
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
     Repair(Repair),

@@ -109,7 +109,9 @@ impl Failure {
                 DirectorError::KeysInCluster { .. } => 2,
                 DirectorError::NoVolume { .. } | DirectorError::SessionFailed { lacks_volume: true, .. } => 5,
                 DirectorError::Busy { .. } | DirectorError::SourceInUse { .. } | DirectorError::InUse { .. } => BUSY,
-                DirectorError::Interrupted | DirectorError::RestoreInterrupted => STOPPED,
+                DirectorError::Interrupted
+                | DirectorError::RestoreInterrupted
+                | DirectorError::ConsolidationStopped { .. } => STOPPED,
                 _ => FAILED,
             },
         }

@@ -176,6 +176,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Cat(cat) => work::cat(globals, cat),
         Command::Verify(verify) => work::verify(globals, verify),
         Command::Copy(copy) => work::copy(globals, copy),
+        Command::Consolidate(args) => work::consolidate(globals, args),
         Command::Repair(repair) => work::repair(globals, repair),
         Command::Rebuild(rebuild) => work::rebuild(globals, rebuild),
         Command::Expire(expire) => work::expire(globals, expire),

@@ -2,6 +2,7 @@
 
 use capstan_catalog::{ClockDoubt, ClockReading, Object};
 use capstan_director::{ExpiryPlan, HistoryEntry};
+use capstan_format::ObjectId;
 use capstan_server::PeerAway;
 use capstan_server::cell::users::peer_away_in_words;
 
@@ -82,6 +83,11 @@ pub(crate) fn peer_away(away: PeerAway, kind: &str, name: &str) -> String {
 }
 
 pub(crate) fn short(object: &Object) -> String {
-    let id = object.id.to_string();
+    short_id(object.id)
+}
+
+/// An object's id as lists show it.
+pub(crate) fn short_id(object: ObjectId) -> String {
+    let id = object.to_string();
     id[id.len() - 8..].to_owned()
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod catalog;
 mod client_restore;
+mod consolidate;
 mod copy_run;
 mod expire;
 mod job;
@@ -21,6 +22,7 @@ mod restore;
 pub(crate) use backup::init;
 pub(crate) use catalog::catalog;
 pub(crate) use client_restore::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
+pub(crate) use consolidate::consolidate;
 pub(crate) use copy_run::copy_served;
 pub(crate) use expire::expire;
 pub(crate) use job::{Served, backup, run_served};

@@ -209,6 +209,7 @@ fn part(object: ObjectId, seed: u32, number: u32, entries: u32, of: u32) -> Cata
         ended_ns: i64::from(number + 1 == of),
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     };
     CatalogPart { objects: vec![record], entries: vec![(object, encoder.finish())], ..CatalogPart::default() }
 }

@@ -585,7 +585,21 @@ pub enum DirectorError {
         /// How much of its streams is lost.
         bytes: u64,
     },
-    /// Operator: a copy's number has one byte.
+    /// Operator: an object of which no full one can be made.
+    #[error("no full object is made of object {object}: {reason}")]
+    NotConsolidated {
+        /// The object.
+        object: ObjectId,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// Operator: Ctrl-C in a consolidation.
+    #[error("stopped; what was written is kept, and `capstan consolidate {object}` goes on from there")]
+    ConsolidationStopped {
+        /// The object that a full one is made of.
+        object: ObjectId,
+    },
+    /// Operator: an object has as many copies as there are numbers.
     #[error("object {object} has had 255 copies: erase volumes of copies that are not needed")]
     TooManyCopies {
         /// The object.

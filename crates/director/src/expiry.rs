@@ -101,6 +101,8 @@ pub struct ExpirySnapshot {
     pub objects: Vec<Object>,
     /// Those of them that can be restored in full.
     pub restorable: HashSet<ObjectId>,
+    /// Those of them that lack a copy that they were promised.
+    pub lacking_copies: HashSet<ObjectId>,
     /// When each was begun, and what time it is.
     pub timeline: Timeline,
     /// Sources that are gone.
@@ -369,6 +371,8 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
     type Backups = Vec<(ObjectId, i64)>;
     let mut groups: HashMap<(&str, &[u8], &str), Backups> = HashMap::new();
     let mut complete: HashSet<(&[u8], &str)> = HashSet::new();
+    // A full object that was made of another one is the same backup: what it stands for takes no place beside it.
+    let mut stood_for: HashSet<ObjectId> = HashSet::new();
     for object in &known.objects {
         let source = (&object.source[..], &object.client[..]);
         let is_complete = object.status == ObjectStatus::Complete;
@@ -378,6 +382,7 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
             // The latest come first, so what is known by now is later.
             let ruling = match known.timeline.begun(object.id) {
                 _ if !is_complete && complete.contains(&source) => Ruling::Goes,
+                _ if is_complete && stood_for.contains(&object.id) => Ruling::Goes,
                 Some(begun) if is_complete && begun.is_bounded => {
                     let group = groups.entry((&object.policy, source.0, source.1)).or_default();
                     group.push((object.id, begun.by_ns));
@@ -389,6 +394,8 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
         }
         if is_complete {
             complete.insert(source);
+            let is_sound = known.restorable.contains(&object.id) && !known.lacking_copies.contains(&object.id);
+            stood_for.extend(object.consolidates.filter(|_| is_sound));
         }
     }
     for ((policy, ..), group) in groups {
@@ -452,6 +459,7 @@ impl Site {
         Ok(ExpirySnapshot {
             objects: catalog.objects(&ObjectFilter::default())?,
             restorable,
+            lacking_copies: catalog.lacking_copies()?.into_iter().map(|copy| copy.object).collect(),
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
             copies: readable_copies(&catalog)?,
@@ -486,7 +494,8 @@ impl Site {
 
     /// Jobs whose chains end by themselves.
     fn self_ending_jobs(&self) -> HashSet<String> {
-        let ends = |job: &JobConfig| !job.is_incremental() || job.full_every.is_some();
+        let ends =
+            |job: &JobConfig| !job.is_incremental() || job.full_every.is_some() || job.consolidate_after.is_some();
         self.config.jobs.iter().filter(|(_, job)| ends(job)).map(|(name, _)| name.clone()).collect()
     }
 

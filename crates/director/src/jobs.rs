@@ -199,6 +199,7 @@ impl Site {
             ended_ns: 0,
             expires_ns: keep.map_or(0, |keep| started_ns.saturating_add(keep)),
             is_locked: request.is_locked,
+            consolidates: None,
         }
     }
 
@@ -301,6 +302,7 @@ impl Site {
         // One of the same kind; its chunk length is on the volumes already.
         let is_alike = |object: &Object| {
             object.status == ObjectStatus::Open
+                && object.consolidates.is_none()
                 && object.base.is_some() != is_full
                 && object.chunk_len as usize == self.config.chunk_len()
         };
@@ -483,6 +485,7 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         ended_ns: 0,
         expires_ns: object.expires_ns,
         is_locked: object.is_locked,
+        consolidates: object.consolidates,
     }
 }
 

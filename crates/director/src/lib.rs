@@ -18,6 +18,7 @@ mod chosen;
 mod claims;
 mod clock;
 mod config;
+mod consolidate;
 mod copy;
 mod copy_policy;
 mod copy_terms;
@@ -96,6 +97,7 @@ pub use config::{
     NetworkConfig, NetworkRuns, NetworkShare, PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig,
     find_settings, parse_age,
 };
+pub use consolidate::Consolidated;
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
 pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil, Migration};

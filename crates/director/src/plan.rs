@@ -98,7 +98,7 @@ pub struct OlderVersion {
     pub path: Vec<u8>,
     /// The object that holds the last version that was read.
     pub object: ObjectId,
-    /// When that was begun, nanoseconds since 1970.
+    /// When that was begun, nanoseconds since 1970. An object that was made of others may hold a still older version.
     pub backed_up_ns: i64,
 }
 
@@ -283,6 +283,7 @@ impl Site {
             with.map(|entry| entry.entry.path.clone()).collect()
         };
         let mut incomplete: Vec<_> = paths_that(EntryFlags::UNREADABLE, true);
+        incomplete.retain(|path| older.iter().all(|older| older.path != *path));
         incomplete.extend(paths_that(EntryFlags::SHRANK, true));
         incomplete.sort();
         incomplete.dedup();
@@ -452,7 +453,8 @@ fn total(lens: impl Iterator<Item = u64>) -> u64 {
 pub(crate) fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Result<Vec<OlderVersion>, DirectorError> {
     let mut begun: HashMap<ObjectId, i64> = HashMap::new();
     let mut older = Vec::new();
-    for StateEntry { object, entry, .. } in entries.iter().filter(|entry| entry.unread.is_some()) {
+    let is_older = |found: &&StateEntry| found.unread.is_some() || found.entry.flags.contains(EntryFlags::OLDER);
+    for StateEntry { object, entry, .. } in entries.iter().filter(is_older) {
         let backed_up_ns = match begun.get(object) {
             Some(known) => *known,
             None => catalog.object(*object)?.map_or(0, |object| object.started_ns),

@@ -173,6 +173,10 @@ pub struct ObjectRecord {
     /// Whether nobody may have it forgotten before.
     #[serde(default)]
     pub is_locked: bool,
+    /// The object whose state it holds in full, for one that was made of that and of what that stands on. It has no
+    /// base; what is based on that object may stand on this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consolidates: Option<ObjectId>,
 }
 
 /// How much of one connection's stream is whole: it ends behind a complete member, or a fragment.
@@ -212,8 +216,9 @@ pub struct ExtentRecord {
 /// Encoded as: varint count and objects; varint count and parts; varint count and extents; varint count and runs of
 /// entries; varint length (0 for none) and volser of the volume the session goes on to.
 /// ```text
-/// object  id (16) | source | client | policy | u8 kind 1 tree 2 device 3 stream | u8 state 1 open 2 complete | u8 has base |
-///         base (16, if it has one) | u8 copy | varint chunk length | signed varints started, ended, expires
+/// object  id (16) | source | client | policy | u8 kind 1 tree 2 device 3 stream | u8 state 1 open 2 complete |
+///         u8 stands 0 alone 1 on a base 2 for another | base, or the object that it stands for (16; not if alone) |
+///         u8 copy | varint chunk length | signed varints started, ended, expires
 /// part    object (16) | varint connection | varint valid length
 /// extent  object (16) | varints connection, first sequence, first block, blocks, offset, plain length, stored length
 /// run     object (16) | bytes of packed entries (see entries)
@@ -330,15 +335,21 @@ fn put_object(out: &mut Vec<u8>, object: &ObjectRecord) {
         (ObjectState::Open, true) => 3,
         (ObjectState::Complete, true) => 4,
     });
-    out.push(u8::from(object.base.is_some()));
-    if let Some(base) = object.base {
-        out.extend_from_slice(&base.0);
+    match (object.base, object.consolidates) {
+        (Some(base), _) => put_relation(out, 1, base),
+        (None, Some(other)) => put_relation(out, 2, other),
+        (None, None) => out.push(0),
     }
     out.push(object.copy);
     put_varint(out, u64::from(object.chunk_len));
     put_varint_signed(out, object.started_ns);
     put_varint_signed(out, object.ended_ns);
     put_varint_signed(out, object.expires_ns);
+}
+
+fn put_relation(out: &mut Vec<u8>, what: u8, other: ObjectId) {
+    out.push(what);
+    out.extend_from_slice(&other.0);
 }
 
 fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
@@ -359,10 +370,11 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         4 => (ObjectState::Complete, true),
         other => return Err(cursor.field("object state", &other)),
     };
-    let base = match cursor.u8()? {
-        0 => None,
-        1 => Some(ObjectId(cursor.array()?)),
-        other => return Err(cursor.field("has base", &other)),
+    let (base, consolidates) = match cursor.u8()? {
+        0 => (None, None),
+        1 => (Some(ObjectId(cursor.array()?)), None),
+        2 => (None, Some(ObjectId(cursor.array()?))),
+        other => return Err(cursor.field("stands", &other)),
     };
     let copy = cursor.u8()?;
     let chunk_len = cursor.varint_u32()?;
@@ -383,5 +395,6 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         ended_ns,
         expires_ns,
         is_locked,
+        consolidates,
     })
 }

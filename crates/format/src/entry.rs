@@ -97,6 +97,9 @@ impl EntryFlags {
     pub const FRAGMENT: Self = Self(64);
     /// Not all of its extended attributes and access control lists could be read, and another try may help.
     pub const LACKS_ATTRIBUTES: Self = Self(128);
+    /// Both bits: when its object was of the moment that it describes, the path could not be read, and this is the last
+    /// version that was. Only an object that was made of others has such a member.
+    pub const OLDER: Self = Self::VANISHED.with(Self::UNREADABLE);
 
     /// Whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -105,7 +108,7 @@ impl EntryFlags {
 
     /// Both sets together.
     #[must_use]
-    pub fn with(self, other: Self) -> Self {
+    pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }

@@ -42,11 +42,11 @@ fn entry() -> impl Strategy<Value = FileEntry> {
 fn object() -> impl Strategy<Value = ObjectRecord> {
     let texts = (vec(any::<u8>(), 0..50), ".{0,20}", ".{0,20}");
     let times = (any::<i64>(), any::<i64>(), any::<i64>());
-    (any::<[u8; 16]>(), texts, any::<Option<[u8; 16]>>(), any::<(u8, u32, bool, bool, bool)>(), times).prop_map(
+    (any::<[u8; 16]>(), texts, any::<Option<(bool, [u8; 16])>>(), any::<(u8, u32, bool, bool, bool)>(), times).prop_map(
         |(
             id,
             (source, client, policy),
-            base,
+            stands,
             (copy, chunk_len, device, open, is_locked),
             (started_ns, ended_ns, expires_ns),
         )| {
@@ -57,13 +57,14 @@ fn object() -> impl Strategy<Value = ObjectRecord> {
                 policy,
                 kind: if device { ObjectKind::Device } else { ObjectKind::Tree },
                 state: if open { ObjectState::Open } else { ObjectState::Complete },
-                base: base.map(ObjectId),
+                base: stands.filter(|(is_base, _)| *is_base).map(|(_, other)| ObjectId(other)),
                 copy,
                 chunk_len,
                 started_ns,
                 ended_ns,
                 expires_ns,
                 is_locked,
+                consolidates: stands.filter(|(is_base, _)| !*is_base).map(|(_, other)| ObjectId(other)),
             }
         },
     )

@@ -68,6 +68,7 @@ fn part() -> CatalogPart {
         ended_ns: NOW_NS + 1,
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     };
     let extent = ExtentRecord {
         object: OBJECT,

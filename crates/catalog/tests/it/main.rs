@@ -4,6 +4,7 @@
 mod any_order;
 mod columns;
 mod connection;
+mod consolidated;
 mod damage;
 mod main_path;
 mod tape;

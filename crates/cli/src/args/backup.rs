@@ -97,6 +97,9 @@ pub(crate) struct Backup {
     /// Whether they are those of a job, which uses fewer for little
     #[arg(skip)]
     pub(crate) drives_by_need: bool,
+    /// How many incrementals of a job may stand on a full backup
+    #[arg(skip)]
+    pub(crate) consolidate_after: Option<u32>,
     /// Only what changed since the last object of the same source that can be restored
     #[arg(long, conflicts_with = "full")]
     pub(crate) incremental: bool,

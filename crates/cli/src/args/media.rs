@@ -39,6 +39,29 @@ pub(crate) struct Copy {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Consolidate {
+    /// The objects; or sources, for their latest objects [default: the latest object of each source that is an
+    /// incremental]
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Only sources with so many incrementals, or more, on their last full backup
+    #[arg(long, value_name = "COUNT", conflicts_with = "objects", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) after: Option<u32>,
+    /// Only objects of this policy
+    #[arg(long, conflicts_with = "objects")]
+    pub(crate) policy: Option<String>,
+    /// Pool to write to [default: the first one of the object's policy, else the one that the object is in]
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+    /// Storage unit, or library, to write to [default: the library that has volumes of the pool]
+    #[arg(long)]
+    pub(crate) unit: Option<String>,
+    /// Wait for a volume if the pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Repair {
     /// Only copies of these objects [default: all that lack something]
     #[arg(value_name = "OBJECT")]

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::lists::ClockRow;
 use super::media::{
-    CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine, RepairedLine,
+    ConsolidatedLine, CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine,
+    RepairedLine,
 };
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
 use super::{Source, id, words};
@@ -258,6 +259,8 @@ pub(crate) enum Event {
     },
     /// A further copy of an object was written.
     Copied(CopiedLine),
+    /// A full object was made of an incremental and of what that is based on.
+    Consolidated(ConsolidatedLine),
     /// Copies that lacked something were looked at.
     Repaired {
         /// Each of them; none where every copy that was promised is whole.

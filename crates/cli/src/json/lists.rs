@@ -48,6 +48,8 @@ pub(crate) struct ObjectRow {
     pub(crate) status: &'static str,
     /// The object that an incremental stands on.
     pub(crate) base: Option<String>,
+    /// The incremental that a full object stands for which was made of it and of what it is based on; else null.
+    pub(crate) consolidates: Option<String>,
     /// When it was begun, nanoseconds since 1970.
     pub(crate) started_ns: i64,
     /// When it was complete; 0 before.

@@ -1,6 +1,8 @@
 //! What commands that change volumes and objects end with.
 
-use capstan_director::{CopyReport, ExpiryPlan, IndexReport, Overwritten, RebuildReport, RepairReport, kept_reason};
+use capstan_director::{
+    Consolidated, CopyReport, ExpiryPlan, IndexReport, Overwritten, RebuildReport, RepairReport, kept_reason,
+};
 use capstan_format::Volser;
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -36,6 +38,50 @@ impl From<&CopyReport> for CopiedLine {
             bytes: report.bytes,
             lost_blocks: report.lost.len(),
             elapsed_ns: report.elapsed_ns,
+        }
+    }
+}
+
+/// A full object that was made of an incremental and of what that is based on.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ConsolidatedLine {
+    /// The new object.
+    object: String,
+    /// The incremental that it stands for.
+    of: String,
+    /// What was backed up.
+    #[serde(flatten)]
+    source: Source,
+    /// The pool that it is in.
+    pool: String,
+    /// Backups that it is made of: the incremental, and those that it is based on.
+    backups: usize,
+    /// Members that were written.
+    members: u64,
+    /// Members that an earlier run had written, which was stopped.
+    written_before: u64,
+    /// Bytes of the streams that were written.
+    bytes: u64,
+    /// Blocks that were read.
+    blocks: u64,
+    /// How long it took, in nanoseconds.
+    elapsed_ns: u64,
+}
+
+impl From<&Consolidated> for ConsolidatedLine {
+    fn from(done: &Consolidated) -> Self {
+        Self {
+            object: id(done.object),
+            of: id(done.of),
+            source: done.source.as_slice().into(),
+            pool: done.pool.clone(),
+            backups: done.chain,
+            members: done.members,
+            written_before: done.written_before,
+            bytes: done.bytes,
+            blocks: done.blocks,
+            elapsed_ns: done.elapsed_ns,
         }
     }
 }

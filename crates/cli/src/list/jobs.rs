@@ -52,9 +52,10 @@ pub(crate) fn jobs(cli: &Globals, args: &args::Jobs) -> Result<ExitCode, Failure
     for (row, job) in &rows {
         table.row(vec![
             row.job.clone(),
-            match &job.full_every {
-                Some(every) => format!("{}, full every {every}", row.level),
-                None => row.level.to_owned(),
+            match (&job.full_every, job.consolidate_after) {
+                (Some(every), _) => format!("{}, full every {every}", row.level),
+                (None, Some(after)) => format!("{}, made full after {after}", row.level),
+                (None, None) => row.level.to_owned(),
             },
             match (&job.keep, &job.retention) {
                 (Some(rule), _) => rule.to_string(),

@@ -165,6 +165,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         level: level(object),
         status: status_name(object, written),
         base: object.base.map(|base| base.to_string()),
+        consolidates: object.consolidates.map(|other| other.to_string()),
         started_ns: object.started_ns,
         ended_ns: object.ended_ns,
         expires_ns: if object.expires_ns == i64::MAX { 0 } else { object.expires_ns },

@@ -19,7 +19,7 @@ use crate::place::{find_volume, object_or_volume};
 use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
-use crate::wording::{short, state_name};
+use crate::wording::{short, short_id, state_name};
 
 /// About what a block takes at most.
 const LONGEST_BLOCK: u64 = 8 << 20;
@@ -145,6 +145,9 @@ fn object_lines(
     sheet.line("host", &path_text(object.client.as_bytes()))?;
     sheet.line("policy", &path_text(object.policy.as_bytes()))?;
     sheet.line("level", &level_text(object, chain))?;
+    if let Some(other) = object.consolidates {
+        sheet.line("made of", &format!("{} and what that was based on", short_id(other)))?;
+    }
     sheet.line("status", &status_text(row.status, row.lost_bytes))?;
     sheet.line("begun", &begun_text(&known.timeline, object))?;
     if object.ended_ns != 0 {

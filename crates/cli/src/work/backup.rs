@@ -15,7 +15,7 @@ use capstan_format::ObjectId;
 use capstan_keys::api::PeerKind;
 use capstan_mover::devices::BY_HAND;
 use capstan_mover::{
-    CacheDirectories, Mounts, ProblemKind, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
+    CacheDirectories, Mounts, ProblemKind, RestoreWatch, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
 };
 use rustix::fs::statvfs;
 
@@ -28,6 +28,7 @@ use crate::progress::{Display, Standing, missing_text, rate};
 use crate::secrets::{Need, new_unlock, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::work::consolidate::behind_a_run;
 use crate::work::recorded::{Ending, Record, recorded_in};
 
 /// Most connections that are taken without being asked for.
@@ -263,6 +264,22 @@ pub(super) fn run(
             .and_then(|report| conclude(cli, display, &report, (record, frame.run.is_some())));
         if let (Some(reason), Ok(ended)) = ((frame.after)(&ended), ended.as_mut()) {
             ended.went_wrong_afterwards(reason);
+            record.message.clone_from(&ended.message);
+        }
+        if let (Some(after), Ok(ended)) = (args.consolidate_after, ended.as_mut()) {
+            let reading = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
+            let work = || behind_a_run(&site, (&request.policy, after), &ended.objects, (request.shortfall, &reading));
+            // What was backed up is backed up, whatever becomes of that.
+            let told = display.follow(&|| Standing::of_reading(&reading), work);
+            for told in told.unwrap_or_else(|error| vec![Err(error.to_string())]) {
+                match told {
+                    Ok(line) => display.say(&line),
+                    Err(reason) => {
+                        display.warn(&reason);
+                        ended.went_wrong_afterwards(reason);
+                    }
+                }
+            }
             record.message.clone_from(&ended.message);
         }
         ended

@@ -141,6 +141,7 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
         copies: args.copies.or(job.copies),
         drives: args.drives.or(job.drives),
         drives_by_need: args.drives.is_none(),
+        consolidate_after: job.consolidate_after,
         compression: args.compression.or(job.compression),
         incremental: if says_level { args.incremental } else { job.is_incremental() },
         full_every: if says_level { args.full_every.clone() } else { job.full_every.clone() },

@@ -20,6 +20,8 @@ use crate::pools::{DEFAULT_POOL, name_of_copy};
 const NAME_LEN_MAX: usize = 64;
 /// Most drives that a copy is written to at the same time.
 const DRIVES_MAX: u8 = 16;
+/// Most incrementals that may stand on a full backup before a full one is made of them.
+const CONSOLIDATE_AFTER_MAX: u32 = 1000;
 /// The policy of backups that are of no job.
 pub const MANUAL: &str = "manual";
 
@@ -65,6 +67,9 @@ pub struct JobConfig {
     pub level: Option<JobLevel>,
     /// How old the last full backup of a source may get before an incremental becomes a full one.
     pub full_every: Option<String>,
+    /// How many incrementals may stand on a full backup: with the last of them, a full one is made of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidate_after: Option<u32>,
     /// How long what it makes is kept, instead of the pool's retention.
     pub retention: Option<String>,
     /// Whether nobody may shorten the retention of what it makes.
@@ -353,6 +358,7 @@ impl JobConfig {
         if self.level == Some(JobLevel::Full) && self.full_every.is_some() {
             return wrong("full_every", "it is for incrementals, and level is \"full\": remove one of them");
         }
+        self.check_consolidation()?;
         self.check_kept()?;
         if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
             return wrong("copies", "must be between 1 and 4");
@@ -370,6 +376,22 @@ impl JobConfig {
             if command.first().is_some_and(String::is_empty) {
                 return wrong(key, "its first word is the program, and it is empty");
             }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with how its chains are made full ones, if anything is.
+    fn check_consolidation(&self) -> Result<(), Wrong> {
+        let Some(after) = self.consolidate_after else { return Ok(()) };
+        let wrong = |reason: &str| Err((Some("consolidate_after"), reason.to_owned()));
+        if !(1..=CONSOLIDATE_AFTER_MAX).contains(&after) {
+            return wrong(&format!("must be between 1 and {CONSOLIDATE_AFTER_MAX}"));
+        }
+        if self.full_every.is_some() {
+            return wrong("chains end by it, and full_every reads everything again: remove one of them");
+        }
+        if self.level != Some(JobLevel::Incremental) {
+            return wrong("its backups are full ones anyway: set level = \"incremental\", or remove it");
         }
         Ok(())
     }
@@ -454,6 +476,7 @@ impl JobConfig {
             ("compression", self.compression.is_some()),
             ("level", self.level.is_some()),
             ("full_every", self.full_every.is_some()),
+            ("consolidate_after", self.consolidate_after.is_some()),
             ("lock", self.lock),
             ("wait", self.wait),
             ("before", !self.before.is_empty()),

@@ -23,6 +23,7 @@ pub(super) fn object(number: u8, base: u8, day: i64) -> Object {
         kind: ObjectKind::Tree,
         status: ObjectStatus::Complete,
         base: (base > 0).then(|| id(base)),
+        consolidates: None,
         chunk_len: 1,
         started_ns: day * DAY,
         ended_ns: day * DAY + 1,
@@ -38,6 +39,7 @@ pub(super) fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
     ExpirySnapshot {
         objects: objects.iter().rev().cloned().collect(),
         restorable: objects.iter().map(|object| object.id).collect(),
+        lacking_copies: HashSet::new(),
         timeline: Timeline::new(&recorded, &[], today * DAY),
         gone: Vec::new(),
         copies: Vec::new(),

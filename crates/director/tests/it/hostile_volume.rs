@@ -52,6 +52,7 @@ fn part(object: ObjectId, entry: &FileEntry) -> CatalogPart {
         ended_ns: 2,
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     };
     let mut run = EntryEncoder::new();
     run.push(entry);

@@ -4,6 +4,7 @@
 mod base;
 mod by_hand;
 mod catch_up;
+mod consolidate;
 mod copy_policy;
 mod copy_terms;
 mod cut_off;

@@ -81,6 +81,7 @@ pub(crate) fn object_record(run: &DataPath) -> ObjectRecord {
         ended_ns: 0,
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     }
 }
 

@@ -269,6 +269,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         ended_ns: 0,
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     };
     let sent = session.intake().begin_object(object).map_err(drop).and_then(|()| {
         let mut sink = session.intake().connection(OBJECT, 0);

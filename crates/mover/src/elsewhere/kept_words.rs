@@ -61,6 +61,7 @@ fn object() -> ObjectRecord {
         ended_ns: 0,
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     }
 }
 
@@ -77,6 +78,7 @@ fn the_words_of_each_version_are_understood() {
     let order = |order: &SessionOrder, name| Word::of(name, order);
     let streams = vec![StreamStart { connection: 1, sequence: 2, offset: 3 }];
     let expect = SessionOrder::Expect { intake: 1, client: "tern".to_owned(), object: ObjectId([1; 16]), streams };
+    let consolidated = ObjectRecord { consolidates: Some(ObjectId([2; 16])), ..object() };
     let terms = vec![IntakeTerms { intake: 1, stops: false, rate: Some(4_000) }];
     let counts = MeterCounts::default;
     let mut words = vec![
@@ -96,6 +98,7 @@ fn the_words_of_each_version_are_understood() {
         order(&SessionOrder::Intake, "intake"),
         order(&SessionOrder::IntakeEnds(1), "intake-ends"),
         order(&SessionOrder::Begin(1, Box::new(object()), vec![(1, 2)]), "begin"),
+        order(&SessionOrder::Begin(1, Box::new(consolidated), Vec::new()), "begin-consolidated"),
         order(&SessionOrder::End(1, ObjectId([1; 16]), Some(2)), "end"),
         order(&expect, "expect"),
         order(&SessionOrder::HaveCome(1), "have-come"),

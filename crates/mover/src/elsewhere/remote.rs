@@ -27,6 +27,8 @@ const TRIES: u32 = 16;
 const SHARES_DRIVES: u32 = 5;
 /// The first version of movers that know fragments.
 const TAKES_FRAGMENTS: u32 = 6;
+/// The first version of movers that write down which object another one stands for.
+const WRITES_CONSOLIDATIONS: u32 = 9;
 /// How often a mover of an older version is spoken to in this one.
 const NEWEST_TRIED_EVERY: Duration = Duration::from_secs(60);
 /// The first version of movers that hold a restore to a rate.
@@ -153,6 +155,11 @@ impl RemoteMover {
     /// Whether the mover knows fragments.
     pub(super) fn takes_fragments(&self) -> bool {
         self.0.version.load(Ordering::Relaxed) >= TAKES_FRAGMENTS
+    }
+
+    /// Whether the mover writes down which object another one stands for.
+    pub(super) fn writes_consolidations(&self) -> bool {
+        self.0.version.load(Ordering::Relaxed) >= WRITES_CONSOLIDATIONS
     }
 
     /// Whether the mover sends a client no faster than it is told.

@@ -321,6 +321,10 @@ impl RemoteIntake {
 
 impl IntakeElsewhere for RemoteIntake {
     fn begin_object(&self, record: ObjectRecord, known: Vec<(u16, u64)>) -> Result<(), MoverError> {
+        if record.consolidates.is_some() && !self.session.mover.writes_consolidations() {
+            let reason = "its mover is too old to make full backups of others: install a newer capstan there";
+            return Err(MoverError::Elsewhere { reason: reason.to_owned() });
+        }
         self.session.done(&SessionOrder::Begin(self.number, Box::new(record), known))
     }
 

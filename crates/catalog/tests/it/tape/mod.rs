@@ -34,6 +34,7 @@ pub fn object(id: ObjectId, base: Option<ObjectId>, state: ObjectState) -> Objec
         ended_ns: if state == ObjectState::Complete { 2_000 + i64::from(id.0[15]) } else { 0 },
         expires_ns: 0,
         is_locked: false,
+        consolidates: None,
     }
 }
 

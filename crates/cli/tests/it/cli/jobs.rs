@@ -311,3 +311,72 @@ fn the_program_writes_the_units_of_systemd_for_this_machine() {
     let said = bench.said(&["jobs", "--units", &dir, "--key-file", odd.to_str().unwrap()], 2);
     assert!(said.contains("give it a plain path"), "{said}");
 }
+
+#[test]
+fn chains_of_a_job_are_made_full_ones_without_its_source() {
+    let bench = Bench::new(&[]);
+    let job = "[jobs.daily]\nsources = [\"SOURCE\"]\nconsolidate_after = 2\n";
+    bench.settings(job);
+    let said = bench.said(&["status"], 1);
+    assert!(said.contains("consolidate_after") && said.contains("set level = \"incremental\""), "{said}");
+    bench.settings("level = \"incremental\"\n");
+    let change = |name: &str| fs::write(bench.source().join(name), name).unwrap();
+    for name in ["one", "two", "three"] {
+        change(name);
+        bench.done(&["backup", "daily", "-q"], 0);
+    }
+    let levels = || {
+        let rows = bench.rows(&["objects"]);
+        rows.iter().map(|row| row["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(levels(), ["full", "incr", "incr", "full"]);
+    assert!(bench.done(&["jobs"], 0).contains("incremental, made full after 2"));
+    let rows = bench.rows(&["objects"]);
+    assert_eq!(rows[0]["consolidates"], rows[1]["object"]);
+    let short = |row: &Value| row["object"].as_str().unwrap()[24..].to_owned();
+    let shown = bench.done(&["show", &short(&rows[0])], 0);
+    assert!(shown.contains(&format!("made of      {} and what that was based on", short(&rows[1]))), "{shown}");
+    // The next one stands on it, and what it was made of can go.
+    change("four");
+    bench.done(&["backup", "daily", "-q"], 0);
+    let next = bench.rows(&["objects"]).remove(0);
+    assert_eq!(next["base"], rows[0]["object"]);
+    let ids: Vec<_> = rows[1..].iter().map(|row| row["object"].as_str().unwrap().to_owned()).collect();
+    bench.done(&[&["expire", "--yes"], &ids.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat(), 0);
+    let to = bench.dir.path().join("back");
+    bench.done(&["restore", &bench.source_text(), "--to", to.to_str().unwrap()], 0);
+    let restored = to.join(bench.source().strip_prefix("/").unwrap());
+    for name in ["one", "two", "three", "four"] {
+        assert_eq!(fs::read_to_string(restored.join(name)).unwrap(), name);
+    }
+    // In the history it is part of the run that made it; what could not be done is said there, and the backup counts.
+    change("five");
+    bench.settings("pool = \"nowhere\"\n");
+    let said = bench.said(&["backup", "daily", "-q", "--pool", "default"], 3);
+    assert!(said.contains("no full backup was made of object") && said.contains("there is no pool"), "{said}");
+    let last = bench.rows(&["history", "--last", "1"]).remove(0);
+    assert!(last["message"].as_str().unwrap().contains("no full backup was made of object"), "{last}");
+}
+
+#[test]
+fn incrementals_are_made_full_ones_by_hand() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "-q"], 0);
+    assert!(bench.said(&["consolidate"], 0).contains("no source has incrementals"));
+    let said = bench.said(&["consolidate", &source], 1);
+    assert!(said.contains("no full object is made of object") && said.contains("it is full already"), "{said}");
+    fs::write(bench.source().join("new"), "new").unwrap();
+    bench.done(&["backup", &source, "-q", "--incremental"], 0);
+    assert!(bench.said(&["consolidate", "--after", "2"], 0).contains("no source has incrementals"));
+    let lines = bench.rows(&["consolidate"]);
+    let done = lines.iter().find(|line| line["event"] == "consolidated").unwrap();
+    let rows = bench.rows(&["objects"]);
+    assert_eq!(&done["object"], &rows[0]["object"]);
+    assert_eq!((&done["of"], &done["backups"], &done["pool"]), (&rows[1]["object"], &2.into(), &"default".into()));
+    assert_eq!((&rows[0]["level"], &rows[0]["started_ns"]), (&"full".into(), &rows[1]["started_ns"]));
+    let last = bench.rows(&["history", "--last", "1"]).remove(0);
+    assert_eq!((&last["kind"], &last["subject"]), (&"consolidate".into(), &"all sources".into()));
+    assert!(last["message"].as_str().unwrap().starts_with("1 full object made of incrementals"), "{last}");
+    bench.done(&["verify", done["object"].as_str().unwrap()], 0);
+}

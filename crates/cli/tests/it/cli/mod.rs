@@ -30,7 +30,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 42] = [
+const COMMANDS: [&str; 43] = [
     "init",
     "backup",
     "jobs",
@@ -52,6 +52,7 @@ const COMMANDS: [&str; 42] = [
     "cat",
     "verify",
     "copy",
+    "consolidate",
     "repair",
     "rebuild",
     "catalog",

@@ -27,6 +27,8 @@ pub enum ShellAct {
     ChangePools,
     /// Objects are copied into another pool.
     Copy,
+    /// Full objects are made of incrementals.
+    Consolidate,
     /// Copies that lack something are made whole.
     Repair,
     /// Files are given back, or read.
@@ -45,6 +47,7 @@ impl ShellAct {
             Self::MoveCartridges => ("move-cartridges", "volume"),
             Self::ChangePools => ("change-pools", "pool"),
             Self::Copy => ("copy-objects", "object"),
+            Self::Consolidate => ("consolidate-objects", "object"),
             Self::Repair => ("repair-copies", "object"),
             Self::Restore => ("restore", "object"),
         }
