@@ -9,8 +9,8 @@ cancelled, and sources are backed up by hand; then it is killed with kill -9, to
 second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
 must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
 missed; every run that says it is done is so in the history, each by an entry of its own; nothing waits; what the policies
-back up can be read back, and all volumes verify; each backup of the two has one whole copy more; and what was migrated is in
-its first pool no more.
+back up can be read back, and all volumes verify; each backup of the two has one whole copy more; what was migrated is in
+its first pool no more; and chains are bounded by full backups that are made of incrementals, and give back what these do.
 """
 
 import argparse
@@ -34,6 +34,8 @@ COPIED = {"vault": ("one", "two"), "safe": ("two",)}
 # The one of them that migrates.
 MIGRATES = "safe"
 DRIVES = 2
+# How many incrementals are made on a full backup before a full one is made of them.
+CONSOLIDATE_AFTER = 3
 SECONDS_MAX = 90
 ALREADY = "a server runs on this state directory already"
 
@@ -41,8 +43,8 @@ ALREADY = "a server runs on this state directory already"
 class Sweep:
     """A state directory whose policies are due all the time."""
 
-    def __init__(self, scratch, seed):
-        self.random = random.Random(seed)
+    def __init__(self, scratch, seed, rounds):
+        self.random, self.rounds = random.Random(seed), rounds
         self.scratch = scratch
         self.capstan = Capstan(scratch / "state", scratch / "key")
         self.server = None
@@ -50,8 +52,8 @@ class Sweep:
     def policies(self, with_schedules):
         lines = []
         for name, period in PERIODS.items():
-            lines += [f"[policies.{name}]", f'sources = ["{self.scratch / name}"]', "full_every = \"4w\"", "retry_after = \"1s\"",
-                      f"copies = {2 if name == 'three' else 1}"]
+            lines += [f"[policies.{name}]", f'sources = ["{self.scratch / name}"]', 'level = "incremental"', 'retry_after = "1s"',
+                      f"copies = {2 if name == 'three' else 1}", f"consolidate_after = {CONSOLIDATE_AFTER}"]
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
         for name, period in COPIES.items():
@@ -183,6 +185,26 @@ class Sweep:
         lost = [row for row in complete if row["policy"] not in COPIED[MIGRATES] and row["object"] not in kept]
         checks.check("and what was not is there", not lost, lost)
 
+    def prove_consolidated(self, checks):
+        """Whether chains are bounded, and whether a full object that was made of others gives back what these do."""
+        rows = {row["object"]: row for row in self.capstan.rows("objects")}
+        made = [row for row in rows.values() if row["consolidates"] and row["status"] == "complete"]
+        checks.check(f"{len(made)} full objects were made of incrementals", made or self.rounds < 10)
+        begun = [row for row in rows.values() if row["consolidates"] and row["status"] != "complete"]
+        checks.check("and none is left that was begun", not begun, begun)
+        for name in PERIODS:
+            at, length = next(row for row in rows.values() if row["policy"] == name), 1
+            while base := rows.get(at["base"]):
+                at, length = base, length + 1
+            checks.check(f"the last backup of {name} stands on a full one within {CONSOLIDATE_AFTER} incrementals", length <= CONSOLIDATE_AFTER + 1, length)
+        for row in self.random.sample(made, min(len(made), 6)):
+            files = []
+            for number, object_id in enumerate((row["object"], row["consolidates"])):
+                target = self.scratch / f"made-{row['object']}-{number}"
+                self.capstan.must("--quiet", "restore", object_id, "--to", target)
+                files.append({path.relative_to(target): path.read_bytes() for path in target.rglob("*") if path.is_file()})
+            checks.check(f"{row['object'][-8:]} of {row['policy']} gives back what {row['consolidates'][-8:]} does", files[0] == files[1], files[0].keys() ^ files[1].keys())
+
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}
         done = [row for row in rows if row["state"] in ("done", "problems")]
@@ -193,6 +215,7 @@ class Sweep:
         running = [row for row in history.values() if row["outcome"] == "running"]
         checks.check("nothing counts as running", not running, running)
         self.prove_copies(checks)
+        self.prove_consolidated(checks)
         for name in PERIODS:
             self.capstan.must("--quiet", "backup", name)
             target = self.scratch / "restored"
@@ -214,7 +237,7 @@ def main():
     print(f"# to replay: tests/server_sweep.py --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
     checks = Checks()
     with Scratch(arguments.keep) as scratch:
-        sweep = Sweep(scratch, arguments.seed)
+        sweep = Sweep(scratch, arguments.seed, arguments.rounds)
         sweep.prepare()
         try:
             for _ in range(arguments.rounds):

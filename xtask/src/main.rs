@@ -62,6 +62,9 @@ enum Task {
     /// Measures what a cell costs: a backup through a server beside the command, and a server that waits; ends with 1
     /// where a floor is missed
     BenchCell(bench::cell::Arguments),
+    /// Measures tiers: staging, copies, full backups made of incrementals, restores of long chains; ends with 1 where a
+    /// floor is missed
+    BenchTiers(bench::tiers::Arguments),
     /// Measures what a server needs with 10,000 clients that wait and 1,000 runs at work
     BenchCrowd(bench::cell::crowd::Arguments),
     /// Measures the catalog of a large cell: checkpoints taken in, sealing, searches; on SQLite and PostgreSQL
@@ -95,6 +98,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
         Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),
         Task::BenchCell(arguments) => bench::cell::run(&root()?, &arguments),
+        Task::BenchTiers(arguments) => bench::tiers::run(&root()?, &arguments),
         Task::BenchCrowd(arguments) => bench::cell::crowd::run(&root()?, &arguments),
         Task::BenchFiles(arguments) => bench::files::run(&root()?, &arguments),
         Task::BenchClients(arguments) => bench::clients::run(&root()?, &arguments),

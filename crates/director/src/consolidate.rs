@@ -226,6 +226,7 @@ impl Site {
         drop(host);
         self.seal_complete(&[target.id])?;
         drop(own);
+        self.give_up_others(&target)?;
         self.make_further_copies(&target, watch)?;
         done.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(done)
@@ -424,6 +425,22 @@ impl Site {
         }
         session.intake().end_object(target.id, object.ended_ns)?;
         Ok(read.blocks)
+    }
+
+    /// Gives up full objects of the source that earlier runs have begun, of other incrementals: nobody will go on with
+    /// them.
+    fn give_up_others(&self, target: &Object) -> Result<(), DirectorError> {
+        /// No time of an expiry: what the last of these gave up is what an operator may take back.
+        const NEVER_LAST_NS: i64 = 1;
+        let (source, client) = (Some(target.source.clone()), Some(target.client.clone()));
+        let open = ObjectFilter { source, client, status: Some(ObjectStatus::Open), ..ObjectFilter::default() };
+        let begun = locked(&self.catalog).objects(&open)?;
+        for other in begun.iter().filter(|other| other.consolidates.is_some() && other.id != target.id) {
+            if let Ok(_hold) = self.holds.reserve(&Wish::alone(Resource::Object(other.id)))? {
+                locked(&self.catalog).expire(other.id, NEVER_LAST_NS)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the further copies, where drives are free for it. What cannot be made now stays promised.

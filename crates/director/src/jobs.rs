@@ -163,7 +163,8 @@ impl Site {
             let source = Some(path.as_os_str().as_bytes().to_vec());
             let status = Some(ObjectStatus::Open);
             let filter = ObjectFilter { source, status, client: Some(self.client.clone()), ..ObjectFilter::default() };
-            if catalog.latest(&filter)?.is_some() {
+            // What is made of others is no run of the source.
+            if catalog.objects(&filter)?.iter().any(|object| object.consolidates.is_none()) {
                 return Ok(true);
             }
         }
@@ -221,7 +222,7 @@ impl Site {
         if request.target == Target::Null || kind == ObjectKind::Device {
             return Ok(Job::on_nothing(spec, real_path, self.new_record(source, kind, None, request, pool)));
         }
-        let latest = locked(&self.catalog).latest(&filter)?;
+        let latest = locked(&self.catalog).objects(&filter)?.into_iter().find(is_of_its_run);
         let mut wants_base = request.level == Level::Incremental;
         let mut choice = match wants_base {
             true => bases.choice(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
@@ -302,7 +303,6 @@ impl Site {
         // One of the same kind; its chunk length is on the volumes already.
         let is_alike = |object: &Object| {
             object.status == ObjectStatus::Open
-                && object.consolidates.is_none()
                 && object.base.is_some() != is_full
                 && object.chunk_len as usize == self.config.chunk_len()
         };
@@ -463,6 +463,11 @@ fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
     let first = used.map_or(Some(0), |last| last.checked_add(1))?;
     // The numbers of all connections, less the one it begins with.
     first.checked_add(connections.max(1) - 1).map(|_| first)
+}
+
+/// Whether a backup made an object, or goes on with it: not one that is being made of others.
+fn is_of_its_run(object: &Object) -> bool {
+    object.status != ObjectStatus::Open || object.consolidates.is_none()
 }
 
 /// The later of two times at which retention ends; 0 for never.

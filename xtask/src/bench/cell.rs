@@ -382,7 +382,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// A row of ratios: their median, and how far they lie apart.
-fn ratio_row(what: &str, mut ratios: Vec<f64>, least: f64) -> (String, String, String, bool) {
+pub(super) fn ratio_row(what: &str, mut ratios: Vec<f64>, least: f64) -> (String, String, String, bool) {
     let ratio = median(&mut ratios);
     let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
     let what = format!("{what} ({lowest:.2}-{highest:.2})");

@@ -22,6 +22,7 @@ mod peers;
 pub(crate) mod reader;
 mod report;
 pub(crate) mod tape;
+pub(crate) mod tiers;
 
 use std::env;
 use std::path::{Path, PathBuf};

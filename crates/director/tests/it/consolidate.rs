@@ -190,6 +190,33 @@ fn what_was_stopped_goes_on_and_no_backup_takes_it_for_its_own() {
     assert_eq!(bench.site().protection().unwrap().lacking, []);
 }
 
+/// One that was begun and is of no use any more would have been listed as interrupted for ever.
+#[test]
+fn what_was_begun_of_an_earlier_incremental_is_given_up() {
+    let bench = Bench::new(small());
+    bench.fill("a", 100, 60_000);
+    back_up(&bench, Level::Full);
+    bench.fill("b", 20, 30_000);
+    let second = back_up(&bench, Level::Incremental);
+    let watch = RestoreWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Checkpoint { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    bench.site().consolidate(&second, "default", Shortfall::Fail, &watch).unwrap_err();
+    bench.set_hook(None);
+    bench.fill("c", 20, 30_000);
+    let third = back_up(&bench, Level::Incremental);
+    let open = || bench.objects().into_iter().filter(|object| object.status == ObjectStatus::Open).count();
+    assert_eq!(open(), 1);
+    let done = consolidate(&bench.site(), &third).unwrap();
+    assert_eq!(open(), 0);
+    assert_eq!(bench.objects()[0].id, done.object);
+    bench.assert_restores(&bench.objects()[0], "third");
+}
+
 #[test]
 fn what_cannot_be_read_or_made_full_is_named() {
     let bench = Bench::new(small());
