@@ -142,7 +142,7 @@ pub(crate) enum Command {
     /// Read back every block and every file's checksum
     #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
     Verify(Verify),
-    /// Copy an object to another pool, each of its streams in one piece
+    /// Copy objects to another pool, each of their streams in one piece
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
     /// Make full backups of incrementals and of what they are based on, without reading the clients

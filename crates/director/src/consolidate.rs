@@ -13,11 +13,12 @@
 //! nothing of it. Its record says which object it stands for ([`capstan_format::ObjectRecord::consolidates`]); the
 //! catalog has what is based on that stand on the new one as long as it is there.
 //!
-//! Each stream that is open at the same time is written to a connection of its own. Hard links come last, in a
-//! connection behind all others, so that a plain reader meets the file before its further names. What a run that was
-//! stopped has written counts: the next one writes the rest.
+//! Each stream that is open at the same time is written to a connection of its own, and to another one after some
+//! blocks: a restore unpacks several connections at a time. Hard links come last, in a connection behind all others, so
+//! that a plain reader meets the file before its further names. What a run that was stopped has written counts: the
+//! next one writes the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -48,6 +49,10 @@ use crate::{DirectorError, Event};
 
 /// Connections that one run may write beside that of the hard links.
 const CONNECTIONS_MAX: u16 = 255;
+/// Connections that there are at least, where there is so much to write; and blocks behind which a stream goes to
+/// another one.
+const CONNECTIONS_MIN: usize = 2;
+const BLOCKS_IN_A_ROW: u64 = 8;
 /// Volumes that are named where many are away.
 const NAMED_MAX: usize = 5;
 
@@ -387,7 +392,7 @@ impl Site {
             return Err(not_consolidated(object, &reason));
         };
         session.intake().begin_object_again(record_of(target), known)?;
-        let sinks = Sinks::new(session.intake(), target.id, first..links);
+        let sinks = Sinks::new(session.intake(), target, first..links);
         if members.has_links || !members.bare.is_empty() {
             sinks.begin_links(links, &members.bare);
         }
@@ -482,21 +487,26 @@ fn id_behind(other: ObjectId) -> ObjectId {
 struct Sinks<'s> {
     intake: &'s Intake,
     object: ObjectId,
+    /// Bytes behind which a stream goes to another connection.
+    in_a_row: u64,
     state: Mutex<SinksLeft>,
     links: Mutex<Option<Connection>>,
 }
 
-/// Those that no stream is written to now, and the numbers of further ones.
+/// Those that no stream is written to now, the one that rests for longest first; how many there are, and the numbers of
+/// further ones.
 struct SinksLeft {
-    free: Vec<Connection>,
+    free: VecDeque<Connection>,
+    count: usize,
     numbers: std::ops::Range<u16>,
     written: u64,
 }
 
 impl<'s> Sinks<'s> {
-    fn new(intake: &'s Intake, object: ObjectId, numbers: std::ops::Range<u16>) -> Self {
-        let state = Mutex::new(SinksLeft { free: Vec::new(), numbers, written: 0 });
-        Self { intake, object, state, links: Mutex::new(None) }
+    fn new(intake: &'s Intake, target: &Object, numbers: std::ops::Range<u16>) -> Self {
+        let in_a_row = u64::from(target.chunk_len) * BLOCKS_IN_A_ROW;
+        let state = Mutex::new(SinksLeft { free: VecDeque::new(), count: 0, numbers, written: 0 });
+        Self { intake, object: target.id, in_a_row, state, links: Mutex::new(None) }
     }
 
     /// Opens the connection of the hard links, which brings along what has no member.
@@ -515,9 +525,12 @@ impl<'s> Sinks<'s> {
     fn take(&self) -> Result<Connection, String> {
         let number = {
             let mut left = self.left();
-            if let Some(free) = left.free.pop() {
+            if left.count >= CONNECTIONS_MIN
+                && let Some(free) = left.free.pop_front()
+            {
                 return Ok(free);
             }
+            left.count += 1;
             left.numbers.next().ok_or("more streams are read at the same time than can be written")?
         };
         Ok(self.intake.connection(self.object, number))
@@ -532,8 +545,13 @@ impl<'s> Sinks<'s> {
         watch: &RestoreWatch,
     ) -> Result<(), String> {
         let mut sink = self.take()?;
-        let mut written = 0;
+        let (mut written, mut since) = (0, sink.position());
         for member in reader.members() {
+            if sink.position() - since >= self.in_a_row {
+                self.left().free.push_back(sink);
+                sink = self.take()?;
+                since = sink.position();
+            }
             let entry = members.entry(stream, member.offset).ok_or("the catalog changed meanwhile")?;
             let mut bytes = reader.range(member.offset..member.offset.saturating_add(member.len));
             if entry.kind == EntryKind::HardLink {
@@ -545,7 +563,7 @@ impl<'s> Sinks<'s> {
         }
         let mut left = self.left();
         left.written += written;
-        left.free.push(sink);
+        left.free.push_back(sink);
         Ok(())
     }
 

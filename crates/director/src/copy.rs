@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -9,7 +10,8 @@ use std::time::Instant;
 use capstan_catalog::{CatalogError, Object, ObjectStatus, Resource, Wish};
 use capstan_format::{FileEntry, ObjectId, Volser};
 use capstan_mover::{
-    Connection, Damage, RestoreWatch, Session, StreamSink, VolumeAccess, WantedMember, plan_reads, read_streams,
+    Connection, Damage, RestoreWatch, Session, StreamReader, StreamSink, VolumeAccess, WantedMember, plan_reads,
+    read_streams,
 };
 use capstan_tape::with_causes;
 
@@ -272,7 +274,7 @@ impl Site {
             let read = read_streams(&located.wanted, &reads, access, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;
-                if let Err(reason) = move_bytes(&mut reader.range(0..part.valid_len), sink, own, watch) {
+                if let Err(reason) = move_bytes(reader, 0..part.valid_len, sink, own, watch) {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -297,31 +299,51 @@ impl Site {
     }
 }
 
-/// Moves one connection's bytes and tells the sink of each member where it ends.
+/// Moves bytes of one connection, from a block's edge on, and tells the sink of each member where it ends. A block that
+/// stays what it is, is neither unpacked nor packed again.
 pub(crate) fn move_bytes(
-    bytes: &mut dyn BufRead,
+    reader: &mut StreamReader<'_>,
+    range: Range<u64>,
     sink: &mut Connection,
     entries: &mut Vec<(u64, FileEntry)>,
     watch: &RestoreWatch,
 ) -> Result<(), String> {
+    let told = |len: u64| {
+        watch.bytes.fetch_add(len, Ordering::Relaxed);
+        watch.taken.fetch_add(len, Ordering::Relaxed);
+        if watch.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
+    };
     let mut own = entries.drain(..).peekable();
-    loop {
+    while sink.position() < range.end {
+        let at = sink.position();
+        if let Some(block) = reader.stored_at(at).map_err(|error| error.to_string())? {
+            let (len, end) = (block.plain_len(), at.saturating_add(block.plain_len()));
+            if end <= range.end && sink.passes(&block, end == range.end) {
+                let (mut with, mut valid_len) = (Vec::new(), None);
+                while let Some((end, entry)) = own.next_if(|(own_end, entry)| entry.member_len == 0 || *own_end <= end)
+                {
+                    valid_len = valid_len.max(Some(end).filter(|_| entry.member_len > 0));
+                    with.push(entry);
+                }
+                sink.pass_on(block, with, valid_len).map_err(|error| error.to_string())?;
+                told(len)?;
+                continue;
+            }
+            reader.unpack(block).map_err(|error| error.to_string())?;
+        }
         while let Some((_, entry)) = own.next_if(|(end, entry)| entry.member_len == 0 || *end <= sink.position()) {
             sink.member(entry);
         }
         // Up to the end of the next member, so that its entry travels with the block that ends it.
-        let until = own.peek().map_or(u64::MAX, |(end, _)| *end) - sink.position();
+        let until = own.peek().map_or(range.end, |(end, _)| range.end.min(*end));
+        let mut bytes = reader.range(at..until);
         let available = bytes.fill_buf().map_err(|error| error.to_string())?;
-        if available.is_empty() {
-            return Ok(());
-        }
-        let len = available.len().min(usize::try_from(until).unwrap_or(usize::MAX));
-        sink.write(&available[..len]).map_err(|error| error.to_string())?;
-        bytes.consume(len);
-        watch.bytes.fetch_add(len as u64, Ordering::Relaxed);
-        watch.taken.fetch_add(len as u64, Ordering::Relaxed);
-        if watch.stop.load(Ordering::Relaxed) {
-            return Err("stopped".to_owned());
-        }
+        let len = available.len();
+        sink.write(available).map_err(|error| error.to_string())?;
+        told(len as u64)?;
     }
+    while let Some((_, entry)) = own.next_if(|(end, entry)| entry.member_len == 0 || *end <= range.end) {
+        sink.member(entry);
+    }
+    Ok(())
 }

@@ -140,7 +140,11 @@ impl fmt::Display for KeepRule {
 /// Backups of sources, each with the time it was begun. A keep rule judges those of one policy, source and client by
 /// themselves.
 #[derive(Default)]
-pub(crate) struct BackupsOfSources<'a>(HashMap<SourceOfPolicy<'a>, Vec<(ObjectId, i64)>>);
+pub(crate) struct BackupsOfSources<'a> {
+    of_sources: HashMap<SourceOfPolicy<'a>, Vec<(ObjectId, i64)>>,
+    /// Incrementals of which a full one was made that is among them: the same backup.
+    stood_for: HashSet<ObjectId>,
+}
 
 /// A policy, a source, and the client that it is on.
 type SourceOfPolicy<'a> = (&'a str, &'a [u8], &'a str);
@@ -148,13 +152,17 @@ type SourceOfPolicy<'a> = (&'a str, &'a [u8], &'a str);
 impl<'a> BackupsOfSources<'a> {
     /// Adds one; the latest is added first.
     pub(crate) fn add(&mut self, object: &'a Object, begun_ns: i64) {
+        self.stood_for.extend(object.consolidates);
+        if self.stood_for.contains(&object.id) {
+            return;
+        }
         let source = (&*object.policy, &object.source[..], &*object.client);
-        self.0.entry(source).or_default().push((object.id, begun_ns));
+        self.of_sources.entry(source).or_default().push((object.id, begun_ns));
     }
 
     /// What a rule keeps of them.
     pub(crate) fn kept(&self, rule: &KeepRule, zone: &TimeZone) -> impl Iterator<Item = ObjectId> {
-        self.0.values().flat_map(|backups| rule.kept(backups, zone).into_keys())
+        self.of_sources.values().flat_map(|backups| rule.kept(backups, zone).into_keys())
     }
 }
 

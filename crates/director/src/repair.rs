@@ -504,7 +504,7 @@ impl Site {
             let read = read_streams(&located.wanted, &reads, access, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;
-                if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, watch) {
+                if let Err(reason) = move_bytes(reader, range.clone(), sink, entries, watch) {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
                 }
             });

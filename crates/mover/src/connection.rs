@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{BLOCK_HEADER_LEN, FileEntry, ObjectId};
 
-use crate::block::{Chunk, ChunkPlace};
+use crate::block::{Block, Chunk, ChunkPlace};
 use crate::control::Controls;
 use crate::pack::Packer;
 use crate::pool::{BlockPool, Buffer};
 use crate::throttle::{SLEEPS_MAX, Throttle};
-use crate::{Stopped, StreamSink};
+use crate::{Stopped, StoredBlock, StreamSink};
 
 /// The sink that a source writes one connection's stream to.
 ///
@@ -37,6 +37,8 @@ pub struct Connection {
     offset: u64,
     valid_len: u64,
     entries: Vec<FileEntry>,
+    /// The last block that was handed over as it is: it may be the connection's last.
+    passed: Option<StoredBlock>,
     takes_fragments: bool,
 }
 
@@ -117,6 +119,7 @@ impl Connection {
             offset: 0,
             valid_len: 0,
             entries: Vec::new(),
+            passed: None,
             takes_fragments: true,
         }
     }
@@ -172,7 +175,41 @@ impl Connection {
     /// # Errors
     /// The session was stopped, or no copy is left that writes.
     pub fn flush(&mut self) -> Result<(), Stopped> {
-        if self.filled > 0 || !self.entries.is_empty() { self.hand_on(Edge::None) } else { Ok(()) }
+        if self.filled > 0 || self.passed.is_some() || !self.entries.is_empty() {
+            self.hand_on(Edge::None)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a block may be handed on as it was read: the stream is cut there, and whoever packs is here. `is_end`
+    /// says that nothing follows it; others have to be full.
+    pub fn passes(&self, block: &StoredBlock, is_end: bool) -> bool {
+        let chunk_len = self.pool.chunk_len();
+        let is_at_edge = self.filled == 0 || self.filled == chunk_len;
+        let has_len = block.plain_len == chunk_len || is_end && block.plain_len < chunk_len;
+        matches!(self.way, Way::Packed(_)) && is_at_edge && has_len
+    }
+
+    /// Hands on a block as it was read, which goes on where the stream ends, with the entries that it brings.
+    /// `valid_len` is where the last member ends that ends in it, if one does.
+    ///
+    /// # Errors
+    /// The session was stopped, or no copy is left that writes.
+    pub fn pass_on(
+        &mut self,
+        block: StoredBlock,
+        entries: impl IntoIterator<Item = FileEntry>,
+        valid_len: Option<u64>,
+    ) -> Result<(), Stopped> {
+        if self.filled > 0 || self.passed.is_some() {
+            self.hand_on(Edge::None)?;
+        }
+        self.buffer = None;
+        self.entries.extend(entries);
+        self.valid_len = valid_len.unwrap_or(self.valid_len);
+        self.passed = Some(block);
+        Ok(())
     }
 
     fn hand_on(&mut self, edge: Edge) -> Result<(), Stopped> {
@@ -180,9 +217,12 @@ impl Connection {
             // A member that goes on in the next connection is reported there: this stream is whole all the same.
             self.valid_len = self.position();
         }
-        let buffer = match self.buffer.take() {
-            Some(buffer) => buffer,
-            None => self.pool.take_unless(&self.stop).ok_or(Stopped)?,
+        let passed = self.passed.take();
+        self.filled = passed.as_ref().map_or(self.filled, |passed| passed.plain_len);
+        let (buffer, stored) = match (passed, self.buffer.take()) {
+            (Some(passed), _) => (passed.buffer, Some((passed.compression, passed.stored_len))),
+            (None, Some(buffer)) => (buffer, None),
+            (None, None) => (self.pool.take_unless(&self.stop).ok_or(Stopped)?, None),
         };
         let place = ChunkPlace {
             stream: self.stream,
@@ -200,10 +240,14 @@ impl Connection {
         self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
         self.offset += self.filled as u64;
         self.filled = 0;
-        let chunk = Chunk { place, buffer, entries: std::mem::take(&mut self.entries) };
-        let handed = match &mut self.way {
-            Way::Packed(packer) => packer.hand_on(chunk, &self.stop),
-            Way::Through(gate) => gate.pass(chunk, &self.stop),
+        let entries = std::mem::take(&mut self.entries);
+        let handed = match (&mut self.way, stored) {
+            (Way::Packed(packer), Some((compression, stored_len))) => {
+                let stored_len = stored_len as u32;
+                packer.hand_on_packed(Block { place, buffer, compression, stored_len, entries, _held: None })
+            }
+            (Way::Packed(packer), None) => packer.hand_on(Chunk { place, buffer, entries }, &self.stop),
+            (Way::Through(gate), _) => gate.pass(Chunk { place, buffer, entries }, &self.stop),
         };
         match handed {
             Ok(()) => {
@@ -241,7 +285,7 @@ impl Drop for Connection {
 
 impl StreamSink for Connection {
     fn space(&mut self) -> Result<&mut [u8], Stopped> {
-        if self.filled == self.pool.chunk_len() {
+        if self.filled == self.pool.chunk_len() || self.passed.is_some() {
             self.hand_on(Edge::None)?;
         }
         if self.buffer.is_none() {
@@ -260,7 +304,8 @@ impl StreamSink for Connection {
     }
 
     fn position(&self) -> u64 {
-        self.offset + self.filled as u64
+        let passed = self.passed.as_ref().map_or(0, |passed| passed.plain_len);
+        self.offset + (self.filled + passed) as u64
     }
 
     fn connection(&self) -> u16 {

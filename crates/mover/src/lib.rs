@@ -87,7 +87,7 @@ pub use source::{
     is_cache_directory, is_pseudo, patterns_in,
 };
 pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
-pub use stream::{RangeBytes, StreamReader};
+pub use stream::{RangeBytes, StoredBlock, StreamReader};
 pub use stretch::{Stretch, split_at_gaps};
 pub use throttle::{RateLimit, Throttle};
 pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};

@@ -184,6 +184,11 @@ impl Packer {
         (self.out)(block)
     }
 
+    /// Hands on a block that was packed elsewhere.
+    pub(crate) fn hand_on_packed(&self, block: Block) -> Result<(), Stopped> {
+        (self.out)(block)
+    }
+
     /// Whether it has no spare buffer yet, for which handing a chunk on may wait.
     pub(crate) fn wants_spare(&self) -> bool {
         matches!(self.options, PackOptions::Zstd(_)) && self.own.is_none()

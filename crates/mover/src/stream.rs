@@ -45,6 +45,22 @@ impl Stored {
     }
 }
 
+/// A block as it was read: packed, or not.
+pub struct StoredBlock {
+    offset: u64,
+    pub(crate) plain_len: usize,
+    pub(crate) stored_len: usize,
+    pub(crate) compression: Compression,
+    pub(crate) buffer: Buffer,
+}
+
+impl StoredBlock {
+    /// Bytes of the stream in it.
+    pub fn plain_len(&self) -> u64 {
+        self.plain_len as u64
+    }
+}
+
 /// What is made once for a thread, and serves one stream after the other.
 #[derive(Default)]
 pub(crate) struct Room {
@@ -79,13 +95,64 @@ impl<'a> StreamReader<'a> {
         self.stored.as_ref().map_or(&self.room.plain, Stored::bytes)
     }
 
+    /// Whether a byte is at hand.
+    fn has(&self, at: u64) -> bool {
+        let end = self.plain_offset + self.plain().len() as u64;
+        self.plain_offset <= at && at < end
+    }
+
+    /// The block that begins at `at`, as it is stored; none where none begins there, or what is there was unpacked.
+    ///
+    /// # Errors
+    /// No copy has it, or reading stopped before.
+    pub fn stored_at(&mut self, at: u64) -> io::Result<Option<StoredBlock>> {
+        while !self.has(at) {
+            let block = self.next_block(at)?;
+            if block.offset == at {
+                return Ok(Some(block));
+            }
+            self.unpack(block)?;
+        }
+        Ok(None)
+    }
+
+    /// Unpacks a block that was taken, so that its bytes can be read.
+    ///
+    /// # Errors
+    /// It cannot be unpacked.
+    pub fn unpack(&mut self, block: StoredBlock) -> io::Result<()> {
+        let StoredBlock { offset, plain_len, stored_len, compression, buffer } = block;
+        let stored = Stored { buffer, len: stored_len };
+        self.plain_offset = offset;
+        match compression {
+            Compression::None => self.stored = Some(stored),
+            Compression::Zstd => {
+                let decompressor = match &mut self.room.decompressor {
+                    Some(decompressor) => decompressor,
+                    none => none.insert(zstd::bulk::Decompressor::new()?),
+                };
+                self.room.plain.reserve(plain_len);
+                decompressor.decompress_to_buffer(stored.bytes(), &mut self.room.plain)?;
+            }
+        }
+        if self.plain().len() != plain_len {
+            return Err(io::Error::other("a block holds more or less than its header says"));
+        }
+        Ok(())
+    }
+
     /// The plain bytes from `at` on, as many as are at hand.
     fn bytes_at(&mut self, at: u64) -> io::Result<&[u8]> {
+        while !self.has(at) {
+            let block = self.next_block(at)?;
+            self.unpack(block)?;
+        }
+        Ok(&self.plain()[(at - self.plain_offset) as usize..])
+    }
+
+    /// The next block that comes, for whoever wants what is at `at`.
+    fn next_block(&mut self, at: u64) -> io::Result<StoredBlock> {
         loop {
-            let end = self.plain_offset + self.plain().len() as u64;
-            if self.plain_offset <= at && at < end {
-                return Ok(&self.plain()[(at - self.plain_offset) as usize..]);
-            }
             self.room.plain.clear();
             self.stored = None;
             self.gaps.retain(|(range, _)| range.end > at);
@@ -96,22 +163,7 @@ impl<'a> StreamReader<'a> {
             match self.pieces.next().ok_or_else(ended)? {
                 Piece::Gap(gap) => self.gaps.push(gap),
                 Piece::Block { offset, plain_len, stored_len, compression, buffer } => {
-                    let stored = Stored { buffer, len: stored_len };
-                    self.plain_offset = offset;
-                    match compression {
-                        Compression::None => self.stored = Some(stored),
-                        Compression::Zstd => {
-                            let decompressor = match &mut self.room.decompressor {
-                                Some(decompressor) => decompressor,
-                                none => none.insert(zstd::bulk::Decompressor::new()?),
-                            };
-                            self.room.plain.reserve(plain_len);
-                            decompressor.decompress_to_buffer(stored.bytes(), &mut self.room.plain)?;
-                        }
-                    }
-                    if self.plain().len() != plain_len {
-                        return Err(io::Error::other("a block holds more or less than its header says"));
-                    }
+                    return Ok(StoredBlock { offset, plain_len, stored_len, compression, buffer });
                 }
             }
         }

@@ -25,12 +25,13 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// The object; or a source, for its latest object and all objects that it is based on
-    pub(crate) object: String,
-    /// Also copy the objects that the named object is based on; for a source, Capstan always does so
+    /// The objects; or sources, for their latest objects and all objects that these are based on
+    #[arg(value_name = "OBJECT", required = true)]
+    pub(crate) objects: Vec<String>,
+    /// Also copy the objects that a named object is based on; for a source, Capstan always does so
     #[arg(long)]
     pub(crate) chain: bool,
-    /// Pool to write the copy to
+    /// Pool to write the copies to
     #[arg(long, value_name = "POOL")]
     pub(crate) to_pool: String,
     /// Storage unit, or library, to write the copy to [default: the library that has volumes of the pool]

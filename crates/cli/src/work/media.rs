@@ -54,13 +54,18 @@ pub(crate) fn copy(cli: &Globals, args: &args::Copy) -> Result<ExitCode, Failure
         Some(unit) => site.in_unit(Some(unit))?,
         None => site.in_library_of_pool(&args.to_pool)?,
     };
-    let object = find_object(&site, &args.object, None)?;
-    let mut objects = chain_of(&site, &args.object, object, args.chain)?;
+    let mut objects: Vec<Object> = Vec::new();
+    for text in &args.objects {
+        let found = chain_of(&site, text, find_object(&site, text, None)?, args.chain)?;
+        let is_new = |object: &Object| objects.iter().all(|known| known.id != object.id);
+        let new: Vec<_> = found.into_iter().filter(is_new).collect();
+        objects.extend(new);
+    }
     let all = objects.len();
     let in_part = pass_over(&display, &site, &mut objects, &args.to_pool)?;
     if all > 1 {
         let there = all - objects.len();
-        display.say(&format!("{all} objects belong together; {there} of them are in pool {} already", args.to_pool));
+        display.say(&format!("{all} objects to copy; {there} of them are in pool {} already", args.to_pool));
     }
     if objects.is_empty() {
         return Ok(if in_part { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS });
@@ -69,7 +74,7 @@ pub(crate) fn copy(cli: &Globals, args: &args::Copy) -> Result<ExitCode, Failure
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     let ids: Vec<_> = objects.iter().map(|object| object.id.to_string()).collect();
-    recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
+    recorded(&display, &site, ("copy", &format!("{} to {}", args.objects.join(" "), args.to_pool)), |record| {
         let copy = || Ok(site.copy_objects(&objects, &args.to_pool, &watch)?);
         let copy = || audited(&site, ShellAct::Copy, &ids, copy);
         let reports = display.follow(&|| Standing::of_reading(&watch), copy)?;

@@ -394,3 +394,17 @@ fn what_migrates_for_room_goes_as_far_as_that_is_needed() {
     known.copying.push(CopyingPolicy { migrate_after_ns: Some(8 * DAY), ..other });
     assert_eq!(gone(&known), [2, 1]);
 }
+
+/// Both counted, and the older backup lost its copy to what was the same backup twice.
+#[test]
+fn a_rule_counts_a_full_one_that_was_made_of_an_incremental_as_that() {
+    let made = Object { consolidates: Some(id(2)), ..of_home(3, 0, TODAY + 1) };
+    let objects = [of_home(1, 0, TODAY), of_home(2, 1, TODAY + 1), made, of_home(4, 3, TODAY + 2)];
+    let mut now = staged(&objects, (3650, 0), TODAY + 10);
+    let rule = KeepRule { last: 2, ..KeepRule::default() };
+    now.rules.insert("vault".to_owned(), rule);
+    assert_eq!(copies(&plan(&now)), [(2, "tape", "disk"), (1, "tape", "disk")]);
+    // Until its own copy is there, that of the incremental stays.
+    now.copies.retain(|copy| copy.object != id(3) || copy.pool != "tape");
+    assert_eq!(copies(&plan(&now)), []);
+}
