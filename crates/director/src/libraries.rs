@@ -190,6 +190,12 @@ impl ReadRoutes for VolumeRoutes {
     fn drives(&self, library: usize) -> DrivesAt<'_> {
         self.libraries.all()[library].data_path.drives()
     }
+
+    fn comes_last(&self, library: usize) -> bool {
+        let config = &self.libraries.all()[library].config;
+        // One at the pace of a tape drive is no quicker than that.
+        !config.is_folder_here() || !config.pace.is_empty()
+    }
 }
 
 fn open_library(

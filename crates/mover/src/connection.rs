@@ -188,7 +188,8 @@ impl Connection {
         let chunk_len = self.pool.chunk_len();
         let is_at_edge = self.filled == 0 || self.filled == chunk_len;
         let has_len = block.plain_len == chunk_len || is_end && block.plain_len < chunk_len;
-        matches!(self.way, Way::Packed(_)) && is_at_edge && has_len
+        let has_room = block.buffer.len() == BLOCK_HEADER_LEN + chunk_len;
+        matches!(self.way, Way::Packed(_)) && is_at_edge && has_len && has_room
     }
 
     /// Hands on a block as it was read, which goes on where the stream ends, with the entries that it brings.
@@ -198,14 +199,20 @@ impl Connection {
     /// The session was stopped, or no copy is left that writes.
     pub fn pass_on(
         &mut self,
-        block: StoredBlock,
+        mut block: StoredBlock,
         entries: impl IntoIterator<Item = FileEntry>,
         valid_len: Option<u64>,
     ) -> Result<(), Stopped> {
         if self.filled > 0 || self.passed.is_some() {
             self.hand_on(Edge::None)?;
         }
-        self.buffer = None;
+        // Whoever reads has few buffers, and the session as many as the drive is to be fed from.
+        let mut own = match self.buffer.take() {
+            Some(own) => own,
+            None => self.pool.take_unless(&self.stop).ok_or(Stopped)?,
+        };
+        own.exchange(&mut block.buffer);
+        block.buffer = own;
         self.entries.extend(entries);
         self.valid_len = valid_len.unwrap_or(self.valid_len);
         self.passed = Some(block);

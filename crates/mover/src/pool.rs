@@ -142,6 +142,14 @@ impl BlockPool {
     }
 }
 
+impl Buffer {
+    /// Exchanges what two buffers of the same length hold: each goes back to the pool that it came from.
+    pub(crate) fn exchange(&mut self, other: &mut Self) {
+        assert_eq!(self.len(), other.len(), "buffers of a pool have one length");
+        std::mem::swap(&mut self.bytes, &mut other.bytes);
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

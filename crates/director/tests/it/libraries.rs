@@ -100,6 +100,32 @@ fn a_job_writes_in_one_library_and_reads_from_both() {
     }
 }
 
+/// The backup went to tape first, and its copy to disk: the copy's number said that the tape is read.
+#[test]
+fn what_is_on_disk_and_on_tape_comes_from_disk() {
+    let mut config = two_libraries("");
+    config.library.pace = "LTO-8".to_owned();
+    let bench = Bench::new(config);
+    bench.fill("a", 20, 30_000);
+    let site = bench.site();
+    back_up_in(&site, "main", &bench.request(Level::Full));
+    site.add_pool("disk", None, None).unwrap();
+    let object = latest(&bench);
+    let from = |site: &Site| {
+        let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
+        let libraries = libraries_of(site);
+        let library = |volser: &str| libraries.iter().find(|(known, _)| known == volser).unwrap().1.clone();
+        plan.passes.iter().map(|pass| library(pass.volser.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(from(&site), ["main"]);
+    site.clone().in_library("west").unwrap().copy_objects(std::slice::from_ref(&object), "disk", &RestoreWatch::default()).unwrap();
+    assert_eq!(from(&site), ["west"]);
+    assert_restores(&site, &bench, "from-disk");
+    let volume = site.catalog().copies(object.id).unwrap()[1].volumes[0].clone();
+    std::fs::remove_file(bench.path(&format!("state/west/slots/{volume}.tape"))).unwrap();
+    assert_eq!(from(&site), ["main"], "and from tape where that is all there is");
+}
+
 #[test]
 fn a_rebuild_finds_the_volumes_of_each_library_where_they_are() {
     let bench = Bench::new(two_libraries(""));
@@ -235,7 +261,10 @@ fn a_copy_in_another_library_stands_in() {
 #[test]
 fn a_client_gets_what_cannot_be_read_from_a_copy_in_another_library() {
     for what in ["damaged", "away", "dies"] {
-        let bench = Bench::new(two_libraries("rook"));
+        let mut config = two_libraries("rook");
+        // What is on a disk here would come first.
+        config.library.pace = "LTO-8".to_owned();
+        let bench = Bench::new(config);
         bench.fill("a", 200, 50_000);
         let mover = Mover::of_library(&bench, "west");
         let first = site(&bench, Some(&mover));

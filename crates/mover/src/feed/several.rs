@@ -19,6 +19,12 @@ pub trait ReadRoutes: Send + Sync {
 
     /// Where the drives of a library are.
     fn drives(&self, library: usize) -> DrivesAt<'_>;
+
+    /// Whether what another library has as well is rather read there: a disk of this host is quicker than a tape.
+    fn comes_last(&self, library: usize) -> bool {
+        let _ = library;
+        false
+    }
 }
 
 /// What is read in one library before another one is gone to.
@@ -101,11 +107,11 @@ pub fn plans_by_library(wanted: &Wanted, plan: &ReadPlan, routes: &dyn ReadRoute
 pub fn split_by_library(wanted: Wanted, routes: &dyn ReadRoutes) -> Wanted {
     let Wanted { volumes, streams } = wanted;
     let libraries: Vec<usize> = volumes.iter().map(|place| routes.library_of(place)).collect();
-    let streams = streams.into_iter().flat_map(|stream| by_library(stream, &libraries)).collect();
+    let streams = streams.into_iter().flat_map(|stream| by_library(stream, &libraries, routes)).collect();
     Wanted { volumes, streams }
 }
 
-fn by_library(stream: WantedStream, libraries: &[usize]) -> Vec<WantedStream> {
+fn by_library(stream: WantedStream, libraries: &[usize], routes: &dyn ReadRoutes) -> Vec<WantedStream> {
     let mut extents = stream.extents.clone();
     // The lowest copy first, as it is planned.
     extents.sort_by_key(|extent| (extent.copy, extent.offset));
@@ -118,6 +124,7 @@ fn by_library(stream: WantedStream, libraries: &[usize]) -> Vec<WantedStream> {
     if order.len() < 2 {
         return vec![stream];
     }
+    order.sort_by_key(|library| routes.comes_last(*library));
     let mut rest = stream.members;
     let mut split = Vec::new();
     for library in order {
