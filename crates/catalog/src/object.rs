@@ -39,6 +39,8 @@ pub struct Object {
     /// The object whose state this one continues, for an incremental: the one that it was made on, or the full one that
     /// stands for that.
     pub base: Option<ObjectId>,
+    /// The one that it was made on, as volumes say.
+    pub made_on: Option<ObjectId>,
     /// The object whose state it holds in full, for one that was made of that and of what that stands on.
     pub consolidates: Option<ObjectId>,
     /// Payload bytes of every block but a connection's last.
@@ -107,13 +109,19 @@ pub struct Extent {
 }
 
 /// What an object stands on: the full object that stands for its base, if there is one, else the base itself. One of
-/// another source stands for nothing, whatever a volume says; nor does one whose volumes were erased.
+/// another source stands for nothing, whatever a volume says; nor does one whose volumes were erased, nor, while the base
+/// is there, one that is not known to be whole.
 macro_rules! base {
     () => {
         "COALESCE((SELECT other.object FROM objects AS other WHERE other.consolidates = objects.base
                        AND other.base IS NULL AND other.complete = 1 AND other.expired_ns IS NULL
                        AND other.source = objects.source AND other.client = objects.client
                        AND EXISTS (SELECT 1 FROM copies WHERE copies.object = other.object)
+                       AND (EXISTS (SELECT 1 FROM wanted_copies
+                                    WHERE wanted_copies.object = other.object AND wanted_copies.whole = 1)
+                            OR NOT EXISTS (SELECT 1 FROM objects AS own WHERE own.object = objects.base
+                                           AND own.complete = 1 AND own.expired_ns IS NULL
+                                           AND EXISTS (SELECT 1 FROM copies WHERE copies.object = own.object)))
                    ORDER BY other.object DESC LIMIT 1), base)"
     };
 }
@@ -122,7 +130,7 @@ const OBJECT: &str = concat!(
     "SELECT object, source, client, policy, kind, complete, ",
     base!(),
     ", chunk_len, started_ns, ended_ns, expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems, locked,
-       consolidates FROM objects"
+       consolidates, base FROM objects"
 );
 
 impl Catalog {
@@ -346,6 +354,7 @@ fn object_row(row: &Row<'_>) -> Result<Object, CatalogError> {
         kind,
         status,
         base: row.get::<Option<_>>(6)?.map(ObjectId),
+        made_on: row.get::<Option<_>>(20)?.map(ObjectId),
         consolidates: row.get::<Option<_>>(19)?.map(ObjectId),
         chunk_len: row.get(7)?,
         started_ns: row.get(8)?,

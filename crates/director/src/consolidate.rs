@@ -18,7 +18,7 @@
 //! that a plain reader meets the file before its further names. What a run that was stopped has written counts: the
 //! next one writes the rest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,15 +27,15 @@ use std::time::Instant;
 use capstan_catalog::{Catalog, CatalogError, Index, Object, ObjectFilter, ObjectStatus, Resource, Wish};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_mover::{
-    Connection, Intake, ReadPlan, RestoreWatch, Session, StreamReader, StreamSink, VolumeAccess, Wanted, plan_reads,
-    read_streams, split_at_gaps,
+    Connection, Intake, ReadPlan, RestoreWatch, Session, StreamReader, StreamSink, VolumeAccess, Wanted, open_at_once,
+    plan_reads, read_streams, split_at_gaps,
 };
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
 use crate::base::why_gone;
 use crate::catch_up::{Known, catch_up_pool};
-use crate::jobs::record_of;
+use crate::jobs::{in_pool, record_of};
 use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::pools::name_of_copy;
@@ -47,8 +47,8 @@ use crate::shared::{apart, first_of};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
-/// Connections that one run may write beside that of the hard links.
-const CONNECTIONS_MAX: u16 = 255;
+/// The first connection of hard links; each run that writes some has one of its own.
+const LINKS: u16 = 65_280;
 /// Connections that there are at least, where there is so much to write; and blocks behind which a stream goes to
 /// another one.
 const CONNECTIONS_MIN: usize = 2;
@@ -137,34 +137,50 @@ struct Reading {
 }
 
 impl Site {
-    /// The latest objects of sources that stand on so many incrementals, or more, themselves among them: those that
-    /// could be made full ones. Of one policy, if one is named.
+    /// Of each source the object to make a full one of: one of which that was begun and not ended; else the latest, if so
+    /// many incrementals stand on a full one with it. Of one policy, if one is named. Tells which of the latest stand on
+    /// what cannot be used.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn to_consolidate(&self, policy: Option<&str>, chain: usize) -> Result<Vec<Object>, DirectorError> {
-        apart(&self.catalog, |catalog| {
+        let mut broken_off = Vec::new();
+        let found = apart(&self.catalog, |catalog| {
             let filter = ObjectFilter {
                 policy: policy.map(str::to_owned),
                 status: Some(ObjectStatus::Complete),
                 ..ObjectFilter::default()
             };
-            let mut seen: Vec<(Vec<u8>, String)> = Vec::new();
+            let mut seen: HashSet<(Vec<u8>, String)> = HashSet::new();
+            let source = |object: &Object| (object.source.clone(), object.client.clone());
             let mut found = Vec::new();
-            for object in catalog.objects(&filter)? {
-                let source = (object.source.clone(), object.client.clone());
-                if object.kind != ObjectKind::Tree || seen.contains(&source) {
-                    continue;
-                }
-                seen.push(source);
-                let (above, broken) = catalog.chain_as_far(object.id)?;
-                if broken.is_none() && above.len() > chain.max(1) {
+            let begun = ObjectFilter { status: Some(ObjectStatus::Open), ..filter.clone() };
+            for of in catalog.objects(&begun)?.into_iter().filter_map(|object| object.consolidates) {
+                let Some(object) = catalog.object(of)? else { continue };
+                if object.status == ObjectStatus::Complete && object.base.is_some() && catalog.chain(of).is_ok() {
+                    seen.insert(source(&object));
                     found.push(object);
                 }
             }
+            for object in catalog.objects(&filter)? {
+                if object.kind != ObjectKind::Tree || !seen.insert(source(&object)) {
+                    continue;
+                }
+                match catalog.chain_as_far(object.id)? {
+                    (_, Some(broken)) => broken_off.push((object, broken)),
+                    (above, None) if above.len() > chain.max(1) => found.push(object),
+                    _ => {}
+                }
+            }
             found.reverse();
-            Ok(found)
-        })
+            Ok::<_, DirectorError>(found)
+        })?;
+        for (object, broken) in broken_off {
+            let source = String::from_utf8_lossy(&object.source);
+            let message = format!("no full object is made of the last backup of {source}: {}", with_causes(&broken));
+            (self.events)(Event::Notice { message });
+        }
+        Ok(found)
     }
 
     /// The pool that a full object made of this one goes to: the first of its policy, else the one that it is in.
@@ -230,9 +246,13 @@ impl Site {
         done.blocks = self.write_full((object, &target), pool, &members, &reading, &mut host, shortfall, watch)?;
         drop(host);
         self.seal_complete(&[target.id])?;
+        let is_complete = |now: Object| now.status == ObjectStatus::Complete;
+        if !locked(&self.catalog).object(target.id)?.is_some_and(is_complete) {
+            return Err(DirectorError::ConsolidationStopped { object: object.id });
+        }
         drop(own);
         self.give_up_others(&target)?;
-        self.make_further_copies(&target, watch)?;
+        self.make_further_copies(&target, watch);
         done.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(done)
     }
@@ -279,8 +299,10 @@ impl Site {
             let seat = mounter.seats(1)?;
             let looked = catch_up_pool(mounter, pool)?;
             drop(seat);
-            let lost = why_gone(&locked(&self.catalog), open.id)?;
-            if lost.is_none() && looked.known() == Known::All {
+            let catalog = locked(&self.catalog);
+            // All of a copy is in volumes of one pool.
+            let goes_on = why_gone(&catalog, open.id)?.is_none() && in_pool(&catalog, open.id, pool)?;
+            if goes_on && looked.known() == Known::All {
                 return Ok((open, true));
             }
         }
@@ -288,6 +310,7 @@ impl Site {
             id: id_behind(last.max(object.id)),
             status: ObjectStatus::Open,
             base: None,
+            made_on: None,
             consolidates: Some(object.id),
             chunk_len: self.config.chunk_len() as u32,
             ended_ns: 0,
@@ -357,22 +380,21 @@ impl Site {
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<u64, DirectorError> {
-        let session = self.session_for_copies(host.mounter(), pool, 1, &[target], shortfall, watch)?;
+        // Each stream that is open at the same time keeps a buffer, and so do connections that rest.
+        let connections = open_at_once(&reading.reads) + CONNECTIONS_MIN + 1;
+        let (place, how) = ((pool, 1), (connections, shortfall));
+        let session = self.session_for_copies(host.mounter(), place, &[target], how, watch)?;
         let moved = self.move_members((object, target), &session, members, reading, host, watch);
-        // Why the volume could not be written says more than that nothing could be handed on any more.
-        for outcome in session.finish().writers {
-            match outcome {
-                Err(_) if watch.stop.load(Ordering::Relaxed) => {}
-                outcome => outcome.map_err(|error| match DirectorError::of_copy(error) {
-                    DirectorError::CopiesFailed(cause) => DirectorError::Mover(cause),
-                    own => own,
-                })?,
-            }
-        }
-        if watch.stop.load(Ordering::Relaxed) && moved.is_err() {
+        let written = session.finish().writers.into_iter().find_map(Result::err);
+        if watch.stop.load(Ordering::Relaxed) && (moved.is_err() || written.is_some()) {
             return Err(DirectorError::ConsolidationStopped { object: object.id });
         }
-        moved
+        // Why the volume could not be written says more than that nothing could be handed on any more.
+        match written.map(DirectorError::of_copy) {
+            Some(DirectorError::CopiesFailed(cause)) => Err(DirectorError::Mover(cause)),
+            Some(own) => Err(own),
+            None => moved,
+        }
     }
 
     fn move_members(
@@ -385,14 +407,16 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<u64, DirectorError> {
         let known = stream_lengths(&locked(&self.catalog), target.id)?;
-        let used = known.iter().map(|(connection, _)| *connection).max();
-        let first = used.map_or(0, |last| last.saturating_add(1));
-        let Some(links) = first.checked_add(CONNECTIONS_MAX) else {
+        let after = |of_links: bool, none: u16| {
+            let used = known.iter().map(|(connection, _)| *connection).filter(|used| (*used >= LINKS) == of_links);
+            used.max().map_or(Some(none), |last| last.checked_add(1))
+        };
+        let (Some(first), Some(links)) = (after(false, 0).filter(|first| *first < LINKS), after(true, LINKS)) else {
             let reason = format!("it was begun too often: `capstan expire {}`, then begin again", target.id);
             return Err(not_consolidated(object, &reason));
         };
         session.intake().begin_object_again(record_of(target), known)?;
-        let sinks = Sinks::new(session.intake(), target, first..links);
+        let sinks = Sinks::new(session.intake(), target, first..LINKS);
         if members.has_links || !members.bare.is_empty() {
             sinks.begin_links(links, &members.bare);
         }
@@ -449,18 +473,23 @@ impl Site {
     }
 
     /// Makes the further copies, where drives are free for it. What cannot be made now stays promised.
-    fn make_further_copies(&self, target: &Object, watch: &RestoreWatch) -> Result<(), DirectorError> {
-        if self.look_at_copies()?.iter().all(|lack| lack.object.id != target.id) {
-            return Ok(());
-        }
+    fn make_further_copies(&self, target: &Object, watch: &RestoreWatch) {
         let repair = RestoreWatch { stop: watch.stop.clone(), ..RestoreWatch::default() };
         let how = (Drives::IfFree, Shortfall::Fail);
-        if let Err(error) = self.mend_copies(&[target.id], Lacks::All, how, &repair, &mut RepairReport::default()) {
+        // Which copies are whole is known then, too.
+        let mended = self.look_at_copies().and_then(|lacking| {
+            let lacks = lacking.iter().any(|lack| lack.object.id == target.id);
+            if lacks {
+                self.mend_copies(&[target.id], Lacks::All, how, &repair, &mut RepairReport::default())
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(error) = mended {
             let reason = with_causes(&error);
             let message = format!("object {}: its further copies are left for `capstan repair`: {reason}", target.id);
             (self.events)(Event::Notice { message });
         }
-        Ok(())
     }
 }
 

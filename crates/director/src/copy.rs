@@ -214,7 +214,7 @@ impl Site {
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
         locked(&self.catalog).promise_copies(&wanted)?;
         let together: Vec<_> = objects.iter().collect();
-        let session = self.session_for_copies(host.mounter(), pool, copy, &together, Shortfall::Fail, watch)?;
+        let session = self.session_for_copies(host.mounter(), (pool, copy), &together, (1, Shortfall::Fail), watch)?;
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();

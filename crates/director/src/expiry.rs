@@ -373,6 +373,7 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
     let mut complete: HashSet<(&[u8], &str)> = HashSet::new();
     // A full object that was made of another one is the same backup: what it stands for takes no place beside it.
     let mut stood_for: HashSet<ObjectId> = HashSet::new();
+    let living: HashSet<ObjectId> = known.objects.iter().map(|object| object.id).collect();
     for object in &known.objects {
         let source = (&object.source[..], &object.client[..]);
         let is_complete = object.status == ObjectStatus::Complete;
@@ -381,6 +382,10 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
         if !is_of_copies && rules.contains_key(&object.policy) {
             // The latest come first, so what is known by now is later.
             let ruling = match known.timeline.begun(object.id) {
+                // Whoever makes it of others goes on with it.
+                _ if !is_complete && object.consolidates.is_some_and(|of| living.contains(&of)) => {
+                    Ruling::Stays(Vec::new())
+                }
                 _ if !is_complete && complete.contains(&source) => Ruling::Goes,
                 _ if is_complete && stood_for.contains(&object.id) => Ruling::Goes,
                 Some(begun) if is_complete && begun.is_bounded => {

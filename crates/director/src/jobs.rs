@@ -285,9 +285,22 @@ impl Site {
             self.compare_left_out(&source, with, &request.tree)?;
         }
         say(base);
+        let base = base.map(|base| self.base_to_record(base)).transpose()?;
         let record = self.new_record(source, kind, base, request, pool);
         let cut = Vec::new();
         Ok(Job { spec, real_path, record, resumed: false, cut, first_connection: 0, baseline, base_gone })
+    }
+
+    /// The base that volumes are to name: the incremental that a full object stands for, while that can be used. Should
+    /// the full one be lost, what is made on it stands on the incremental.
+    fn base_to_record(&self, base: ObjectId) -> Result<ObjectId, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let other = catalog.object(base)?.and_then(|object| object.consolidates);
+        let is_usable = |other: &ObjectId| {
+            let is_complete = |object: Object| object.status == ObjectStatus::Complete;
+            catalog.object(*other).is_ok_and(|found| found.is_some_and(is_complete)) && catalog.chain(*other).is_ok()
+        };
+        Ok(other.filter(is_usable).unwrap_or(base))
     }
 
     /// The interrupted object of a source that this backup goes on with, and the first number that its streams may
@@ -447,7 +460,7 @@ fn object_id_after(now_ns: i64, last: Option<ObjectId>) -> ObjectId {
 
 /// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked
 /// at for what a killed run did not record.
-fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
+pub(crate) fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
     for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
         let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
         if !of.is_some_and(|name| is_copy_pool(pool, &name)) {
@@ -483,7 +496,8 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         policy: object.policy.clone(),
         kind: object.kind,
         state: ObjectState::Open,
-        base: object.base,
+        // As its volumes say: what stands for its base now may be lost.
+        base: object.made_on,
         copy: 1,
         chunk_len: object.chunk_len,
         started_ns: object.started_ns,

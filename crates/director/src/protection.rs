@@ -23,7 +23,7 @@ pub struct Protection {
     pub lacking: Vec<ObjectId>,
     /// Whether any copy of a complete object lacks something, whoever makes it.
     pub any_lacking: bool,
-    /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete
+    /// Objects that a backup left open, or writes now, and of whose source, on that machine, there is no later complete
     /// one.
     pub open: Vec<Object>,
 }
@@ -56,7 +56,9 @@ impl Site {
         let mut done = HashSet::new();
         for object in objects {
             if object.status != ObjectStatus::Complete {
-                if !done.contains(&(object.source.clone(), object.client.clone())) {
+                // No backup goes on with what is made of others.
+                let is_of_backup = object.consolidates.is_none();
+                if is_of_backup && !done.contains(&(object.source.clone(), object.client.clone())) {
                     protection.open.push(object);
                 }
                 continue;

@@ -318,10 +318,9 @@ impl Site {
         }
         let session = self.session_for_copies(
             host.mounter(),
-            &group[0].wanted.pool,
-            group[0].wanted.copy,
+            (&group[0].wanted.pool, group[0].wanted.copy),
             &group.iter().map(|lack| &lack.object).collect::<Vec<_>>(),
-            shortfall,
+            (1, shortfall),
             watch,
         );
         let session = match session {
@@ -401,14 +400,13 @@ impl Site {
         Ok(session.intake().end_object(object.id, object.ended_ns)?)
     }
 
-    /// A session that writes further copies of objects to volumes of a pool.
+    /// A session that writes copies of objects to volumes of a pool, over so many connections at the same time.
     pub(crate) fn session_for_copies(
         &self,
         mounter: &Mounter,
-        pool: &str,
-        copy: u8,
+        (pool, copy): (&str, u8),
         objects: &[&Object],
-        shortfall: Shortfall,
+        (connections, shortfall): (usize, Shortfall),
         watch: &RestoreWatch,
     ) -> Result<Session, DirectorError> {
         let found = locked(&self.catalog).pool(pool)?;
@@ -433,7 +431,7 @@ impl Site {
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let mut options = self.session_options_for_copy(chunk_len);
-        options.first_copy = copy;
+        (options.first_copy, options.connections) = (copy, connections);
         Ok(mounter.library.data_path.start_session(&options, &record, vec![append], watch.stop.clone())?)
     }
 

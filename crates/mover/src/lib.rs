@@ -88,7 +88,7 @@ pub use source::{
 };
 pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
 pub use stream::{RangeBytes, StoredBlock, StreamReader};
-pub use stretch::{Stretch, split_at_gaps};
+pub use stretch::{Stretch, open_at_once, split_at_gaps};
 pub use throttle::{RateLimit, Throttle};
 pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

@@ -106,7 +106,7 @@ pub(crate) fn stretches(runs: &[Run]) -> (Vec<Stretch>, Vec<Range<usize>>) {
 }
 
 /// The most streams of a plan that are open at once, whatever the order of stretches.
-pub(crate) fn open_at_once(plan: &ReadPlan) -> usize {
+pub fn open_at_once(plan: &ReadPlan) -> usize {
     let mut passes_of: HashMap<usize, usize> = HashMap::new();
     let mut most = 0;
     for pass in &plan.passes {

@@ -21,6 +21,12 @@ fn made_of(of: ObjectId, state: ObjectState) -> ObjectRecord {
     ObjectRecord { consolidates: Some(of), ..object(ObjectId(id), None, state) }
 }
 
+/// Notes that the copy of an object was looked at, and is whole.
+fn is_whole(catalog: &mut Catalog, object: ObjectId) {
+    let seen = catalog.copy_seen(object, 1).unwrap();
+    catalog.copies_are_whole(&[(object, 1, seen)]).unwrap();
+}
+
 /// Of a full, an incremental, one that stands on that, and a full one made of the incremental: each on its own volume.
 fn written() -> (Vec<Tape>, Vec<Written>, [ObjectId; 4]) {
     let ids = [1, 2, 3].map(object_id);
@@ -42,6 +48,7 @@ fn what_was_based_on_it_stands_on_what_was_made_of_it_whatever_was_recorded_firs
         for at in order {
             written[at].record(&mut catalog).unwrap();
         }
+        is_whole(&mut catalog, full);
         let objects = catalog.objects(&ObjectFilter::default()).unwrap();
         assert_eq!(objects.iter().map(|object| object.id).collect::<Vec<_>>(), [third, full, second, first]);
         let bases: Vec<_> = objects.iter().map(|object| object.base).collect();
@@ -84,7 +91,21 @@ fn what_is_not_whole_or_not_there_or_of_another_source_stands_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = before(dir.path());
     written[3].record(&mut catalog).unwrap();
+    assert_eq!(base(&catalog), Some(second), "nobody has looked at it yet");
+    is_whole(&mut catalog, full);
     assert_eq!(base(&catalog), Some(full));
+    assert_eq!(catalog.object(third).unwrap().unwrap().made_on, Some(second));
+    // A block of it is found bad.
+    let first_lbn = catalog.extents_on(&tapes[3].volser).unwrap()[0].record.first_lbn;
+    let bad = capstan_catalog::DamagedBlocks { first_lbn, blocks: 1, reason: "unreadable".to_owned() };
+    catalog.record_damage(&tapes[3].volser, tapes[3].id, &[bad], "restore", 5).unwrap();
+    assert_eq!((base(&catalog), catalog.dependents(second).unwrap()), (Some(second), vec![third]));
+    // It is all there is, then.
+    catalog.expire(third, 9).unwrap();
+    catalog.expire(second, 9).unwrap();
+    catalog.unexpire(&[third]).unwrap();
+    assert_eq!(base(&catalog), Some(full));
+    catalog.unexpire(&[second]).unwrap();
     // Its volume is erased: what it was made of is there.
     let blank =
         capstan_catalog::Volume { id: Some(VolumeId(99)), ..capstan_catalog::Volume::blank(tapes[3].volser.clone()) };

@@ -29,10 +29,9 @@ const REASONS_TOLD: usize = 3;
 pub(crate) fn consolidate(cli: &Globals, args: &args::Consolidate) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
-    let site = match (&args.unit, &args.pool) {
-        (Some(unit), _) => site.in_unit(Some(unit))?,
-        (None, Some(pool)) => site.in_library_of_pool(pool)?,
-        (None, None) => site,
+    let site = match &args.unit {
+        Some(unit) => site.in_unit(Some(unit))?,
+        None => site,
     };
     let named = args.objects.iter().map(|text| find_object(&site, text, None)).collect::<Result<Vec<_>, _>>()?;
     let is_named = !named.is_empty();
@@ -95,7 +94,10 @@ fn all(
     let shortfall = if args.wait { Shortfall::Wait } else { Shortfall::Fail };
     for object in objects {
         let pool = args.pool.clone().map_or_else(|| site.pool_to_consolidate(object), Ok);
-        let made = pool.and_then(|pool| site.consolidate(object, &pool, shortfall, watch));
+        let made = pool.and_then(|pool| {
+            let site = if args.unit.is_some() { site.clone() } else { site.clone().in_library_of_pool(&pool)? };
+            site.consolidate(object, &pool, shortfall, watch)
+        });
         match made {
             Ok(done) => {
                 show(cli, &done);
@@ -153,8 +155,14 @@ pub(super) fn behind_a_run(
     (shortfall, watch): (Shortfall, &RestoreWatch),
 ) -> Result<Vec<Result<String, String>>, DirectorError> {
     let mut told = Vec::new();
+    let mut sources = Vec::new();
+    for id in written {
+        sources.extend(site.catalog().object(*id)?.map(|object| (object.source, object.client)));
+    }
+    // What an earlier run was to end, too.
     let due = site.to_consolidate(Some(policy), after as usize)?;
-    for object in due.into_iter().filter(|object| written.contains(&object.id)) {
+    for object in due.into_iter().filter(|due| sources.iter().any(|own| (&own.0, &own.1) == (&due.source, &due.client)))
+    {
         let pool = site.pool_to_consolidate(&object)?;
         match site.consolidate(&object, &pool, shortfall, watch) {
             Ok(done) => told.push(Ok(in_a_line(&done))),

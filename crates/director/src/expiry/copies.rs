@@ -322,6 +322,15 @@ pub(super) fn forgotten_copies(
         }
         if let Some(base) = object.base {
             needed.entry(base).or_default().extend(stay.iter().map(|copy| &*copy.end.pool));
+            // Where what stands for its base has no whole copy, the base is needed itself.
+            let has = |pool: &str| {
+                let own = judged.copies.get(&base).map_or(&[][..], Vec::as_slice);
+                own.iter().any(|copy| copy.end.pool == pool && copy.end.is_whole)
+            };
+            if let Some(made_on) = object.made_on.filter(|made_on| *made_on != base) {
+                let pools = stay.iter().map(|copy| &*copy.end.pool).filter(|pool| !has(pool));
+                needed.entry(made_on).or_default().extend(pools);
+            }
         }
     }
     forgotten

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capstan_catalog::{Catalog, Object, ObjectStatus, VolumeState};
+use capstan_catalog::{Catalog, CatalogError, Object, ObjectStatus, VolumeState};
 use capstan_format::{ObjectId, Volser};
 
 use crate::DirectorError;
@@ -37,6 +37,11 @@ impl Site {
         let mut catalog = locked(&self.catalog);
         let mut done = Unexpired::default();
         let mut judged: HashMap<ObjectId, Option<String>> = HashMap::new();
+        // What comes back with them stands for what it was made of.
+        let mut stand_for: HashMap<ObjectId, ObjectId> = HashMap::new();
+        for id in &wanted {
+            stand_for.extend(catalog.object(*id)?.and_then(|object| Some((object.consolidates?, *id))));
+        }
         for object in wanted {
             let mut chain = Vec::new();
             let mut at = Some(object);
@@ -45,7 +50,14 @@ impl Site {
                 if record.status != ObjectStatus::Expired || chain.iter().any(|known: &Object| known.id == record.id) {
                     break;
                 }
-                at = record.base;
+                let is_living = |id: ObjectId| {
+                    let found = catalog.object(id)?;
+                    Ok::<_, CatalogError>(found.is_some_and(|found| found.status == ObjectStatus::Complete))
+                };
+                at = match record.made_on.and_then(|base| Some((base, stand_for.get(&base)?))) {
+                    Some((base, other)) if !is_living(base)? => Some(*other),
+                    _ => record.base,
+                };
                 chain.push(record);
             }
             // From the base on: what stands on something that is lost is lost with it.

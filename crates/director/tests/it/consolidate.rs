@@ -152,7 +152,7 @@ fn what_was_based_on_an_object_stands_on_the_one_that_was_made_of_it() {
     drop(site);
     fs::remove_file(bench.cartridge(volume.as_str())).unwrap();
     bench.rebuild();
-    assert_eq!(bench.objects()[0].base, Some(second.id));
+    assert_eq!(bench.objects()[0].base, Some(second.id), "made on it");
     let again = consolidate(&bench.site(), &second).unwrap();
     assert_eq!(bench.objects()[0].base, Some(again.object));
     bench.assert_restores(&third, "again");
@@ -241,13 +241,155 @@ fn what_cannot_be_read_or_made_full_is_named() {
     let said = reason(&last);
     assert!(said.contains(&format!("of volume {volume} cannot be read")) && said.contains("--full"), "{said}");
     assert!(bench.site().protection().unwrap().protected.iter().all(|object| object.consolidates.is_none()));
-    // Another copy has it.
+    // Once it can be read again, it goes on with what was written.
     fs::write(&place, whole).unwrap();
     bench.sql("DELETE FROM damage");
     let done = consolidate(&bench.site(), &last).unwrap();
     assert!(done.written_before + done.members > 30, "{done:?}");
     assert_eq!(reason(&last), format!("object {} was made of it before, and stands for it", done.object));
     bench.assert_restores(&bench.objects()[0], "full");
+}
+
+/// Blocks that one copy lacks come from another.
+#[test]
+fn what_is_damaged_in_one_copy_is_read_from_another() {
+    let mut config = small();
+    config.library.drives = 4;
+    let bench = Bench::new(config);
+    let two = |level| capstan_director::BackupRequest { copies: 2, ..bench.request(level) };
+    bench.fill("a", 40, 60_000);
+    bench.backup(&two(Level::Full)).unwrap();
+    bench.fill("b", 3, 100);
+    bench.backup(&two(Level::Incremental)).unwrap();
+    let last = bench.objects().remove(0);
+    let volume = bench.site().catalog().copies(last.id).unwrap()[0].volumes[0].clone();
+    let place = bench.cartridge(volume.as_str());
+    let mut content = fs::read(&place).unwrap();
+    let middle = content.len() / 2;
+    content[middle..middle + 100].fill(0x55);
+    fs::write(&place, content).unwrap();
+    let done = consolidate(&bench.site(), &last).unwrap();
+    assert!(!bench.site().catalog().damage().unwrap().is_empty(), "it is on record");
+    let full = bench.site().catalog().object(done.object).unwrap().unwrap();
+    bench.assert_restores(&full, "full");
+}
+
+/// It stood for the incremental whatever became of its blocks, and hid what was whole; and what it was made of expired.
+#[test]
+fn a_full_one_that_is_damaged_hides_nothing() {
+    let bench = Bench::new(small());
+    bench.fill("a", 30, 60_000);
+    let first = back_up(&bench, Level::Full);
+    bench.fill("b", 10, 30_000);
+    let second = back_up(&bench, Level::Incremental);
+    let done = consolidate(&bench.site(), &second).unwrap();
+    bench.fill("c", 10, 30_000);
+    let third = back_up(&bench, Level::Incremental);
+    assert_eq!((third.base, third.made_on), (Some(done.object), Some(second.id)), "volumes name what may stay longer");
+    let volume = bench.site().catalog().copies(done.object).unwrap()[0].volumes[0].clone();
+    let place = bench.cartridge(volume.as_str());
+    let mut content = fs::read(&place).unwrap();
+    let middle = content.len() / 2;
+    content[middle..middle + 100].fill(0x55);
+    fs::write(&place, content).unwrap();
+    let verified = bench.site().verify_volume(&volume, &RestoreWatch::default()).unwrap();
+    assert!(!verified.is_whole());
+    let now = bench.site().catalog().object(third.id).unwrap().unwrap();
+    assert_eq!(now.base, Some(second.id));
+    bench.assert_restores(&now, "from-the-chain");
+    let request = ExpiryRequest { named: vec![second.id, first.id], ..ExpiryRequest::default() };
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    assert_eq!(plan.forget.len(), 0, "both are bases: {:?}", plan.kept);
+}
+
+/// A copy named the full one as the base of what it holds, which the volumes beside it had not.
+#[test]
+fn copies_name_the_base_that_the_backup_was_made_on() {
+    let bench = Bench::new(small());
+    bench.fill("a", 20, 30_000);
+    let first = back_up(&bench, Level::Full);
+    bench.fill("b", 10, 30_000);
+    let second = back_up(&bench, Level::Incremental);
+    bench.fill("c", 10, 30_000);
+    let third = back_up(&bench, Level::Incremental);
+    bench.site().add_pool("vault", None, None).unwrap();
+    bench.site().copy_objects(&[first, second.clone()], "vault", &RestoreWatch::default()).unwrap();
+    let done = consolidate(&bench.site(), &second).unwrap();
+    let third = bench.site().catalog().object(third.id).unwrap().unwrap();
+    assert_eq!(third.base, Some(done.object));
+    bench.site().copy_objects(std::slice::from_ref(&third), "vault", &RestoreWatch::default()).unwrap();
+    let vault: Vec<_> = bench.site().catalog().volumes().unwrap();
+    for volume in vault.iter().filter(|volume| volume.pool.as_deref() != Some("vault")) {
+        fs::remove_file(bench.cartridge(volume.volser.as_str())).unwrap();
+    }
+    bench.rebuild();
+    let last = bench.objects().remove(0);
+    assert_eq!((last.id, last.base), (third.id, Some(second.id)));
+    bench.assert_restores(&last, "from-the-vault");
+}
+
+/// What was begun in one pool was gone on with in another, as one copy.
+#[test]
+fn a_full_one_is_in_one_pool() {
+    let bench = Bench::new(small());
+    bench.site().add_pool("other", None, None).unwrap();
+    bench.fill("a", 100, 60_000);
+    back_up(&bench, Level::Full);
+    bench.fill("b", 20, 30_000);
+    let last = back_up(&bench, Level::Incremental);
+    let watch = RestoreWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Checkpoint { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    bench.site().consolidate(&last, "default", Shortfall::Fail, &watch).unwrap_err();
+    bench.set_hook(None);
+    // A policy goes on with it before it makes another one.
+    bench.fill("c", 10, 1000);
+    back_up(&bench, Level::Incremental);
+    let begun: Vec<_> = bench.site().to_consolidate(None, 1).unwrap().iter().map(|object| object.id).collect();
+    assert_eq!(begun, [last.id]);
+    let done = bench.site().consolidate(&last, "other", Shortfall::Fail, &RestoreWatch::default()).unwrap();
+    assert_eq!(done.written_before, 0);
+    let site = bench.site();
+    let volumes = site.catalog().copies(done.object).unwrap().remove(0).volumes;
+    let pool = |volser: &Volser| site.catalog().volume(volser).unwrap().unwrap().pool.unwrap();
+    assert!(volumes.iter().all(|volser| pool(volser) == "other"), "{volumes:?}");
+    bench.assert_restores(&bench.objects()[0], "latest");
+}
+
+/// A volume that could not be written behind the last byte that was read, and a Ctrl-C: it counted as done.
+#[test]
+fn what_is_stopped_while_it_waits_for_a_volume_is_not_done() {
+    let mut config = small();
+    config.library.volumes_max = 0;
+    let bench = Bench::new(config);
+    let label = |name: &str, pool: &str| {
+        let volser = Volser::new(name).unwrap();
+        let (loss, promise) = (capstan_director::Loss::Refuse, capstan_catalog::Promise::Keep);
+        bench.site().label(&volser, Some(pool), Some(64 << 20), loss, promise).unwrap();
+    };
+    bench.site().add_pool("made", None, None).unwrap();
+    label("A00001", "default");
+    bench.fill("a", 20, 60_000);
+    back_up(&bench, Level::Full);
+    bench.fill("b", 2, 30_000);
+    let last = back_up(&bench, Level::Incremental);
+    let watch = RestoreWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Waiting { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    let stopped = bench.site().consolidate(&last, "made", Shortfall::Wait, &watch);
+    bench.set_hook(None);
+    assert!(matches!(stopped, Err(DirectorError::ConsolidationStopped { .. })), "{stopped:?}");
+    assert!(bench.objects().iter().all(|object| object.consolidates.is_none() || object.status == ObjectStatus::Open));
+    label("A00002", "made");
+    bench.site().consolidate(&last, "made", Shortfall::Fail, &RestoreWatch::default()).unwrap();
 }
 
 /// A keep rule would have counted both, and kept the whole chain for the sake of the one that was replaced.

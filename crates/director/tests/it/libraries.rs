@@ -118,7 +118,11 @@ fn what_is_on_disk_and_on_tape_comes_from_disk() {
         plan.passes.iter().map(|pass| library(pass.volser.as_str())).collect::<Vec<_>>()
     };
     assert_eq!(from(&site), ["main"]);
-    site.clone().in_library("west").unwrap().copy_objects(std::slice::from_ref(&object), "disk", &RestoreWatch::default()).unwrap();
+    site.clone()
+        .in_library("west")
+        .unwrap()
+        .copy_objects(std::slice::from_ref(&object), "disk", &RestoreWatch::default())
+        .unwrap();
     assert_eq!(from(&site), ["west"]);
     assert_restores(&site, &bench, "from-disk");
     let volume = site.catalog().copies(object.id).unwrap()[1].volumes[0].clone();
