@@ -109,8 +109,8 @@ pub struct Extent {
 }
 
 /// What an object stands on: the full object that stands for its base, if there is one, else the base itself. One of
-/// another source stands for nothing, whatever a volume says; nor does one whose volumes were erased, nor, while the base
-/// is there, one that is not known to be whole.
+/// another source stands for nothing, whatever a volume says; nor does one whose volumes were erased, nor, while the
+/// base is there, one that is not known to be whole.
 macro_rules! base {
     () => {
         "COALESCE((SELECT other.object FROM objects AS other WHERE other.consolidates = objects.base

@@ -137,9 +137,9 @@ struct Reading {
 }
 
 impl Site {
-    /// Of each source the object to make a full one of: one of which that was begun and not ended; else the latest, if so
-    /// many incrementals stand on a full one with it. Of one policy, if one is named. Tells which of the latest stand on
-    /// what cannot be used.
+    /// Of each source the object to make a full one of: one of which that was begun and not ended; else the latest, if
+    /// so many incrementals stand on a full one with it. Of one policy, if one is named. Tells which of the latest
+    /// stand on what cannot be used.
     ///
     /// # Errors
     /// The catalog cannot be read.
