@@ -11,7 +11,7 @@
 //! The new object has the id that comes next behind that of the object it stands for, and is of the same moment. So it
 //! ranks behind that one and before all later ones, whenever it is made, and lists, keep rules and `--at` need to know
 //! nothing of it. Its record says which object it stands for ([`capstan_format::ObjectRecord::consolidates`]); the
-//! catalog has what is based on that stand on the new one as long as it is there.
+//! catalog has what is based on that stand on the new one while it is whole.
 //!
 //! Each stream that is open at the same time is written to a connection of its own, and to another one after some
 //! blocks: a restore unpacks several connections at a time. Hard links come last, in a connection behind all others, so
@@ -157,8 +157,9 @@ impl Site {
             let begun = ObjectFilter { status: Some(ObjectStatus::Open), ..filter.clone() };
             for of in catalog.objects(&begun)?.into_iter().filter_map(|object| object.consolidates) {
                 let Some(object) = catalog.object(of)? else { continue };
-                if object.status == ObjectStatus::Complete && object.base.is_some() && catalog.chain(of).is_ok() {
-                    seen.insert(source(&object));
+                let is_left =
+                    object.status == ObjectStatus::Complete && object.base.is_some() && catalog.chain(of).is_ok();
+                if is_left && seen.insert(source(&object)) {
                     found.push(object);
                 }
             }

@@ -494,3 +494,31 @@ fn an_older_version_of_what_could_not_be_read_goes_along_and_says_so() {
     assert_eq!((next.base, paths(&plan_of(next.id))), (Some(full.id), vec![]));
     bench.assert_restores(&next, "next");
 }
+
+/// What came back with it was not there yet when it was judged: it was said to be lost, or what it had been made on came
+/// back instead.
+#[test]
+fn an_expiry_of_both_is_taken_back_as_it_was() {
+    let bench = Bench::new(small());
+    bench.fill("a", 10, 30_000);
+    let first = back_up(&bench, Level::Full);
+    bench.fill("b", 10, 30_000);
+    let second = back_up(&bench, Level::Incremental);
+    let done = consolidate(&bench.site(), &second).unwrap();
+    bench.fill("c", 5, 30_000);
+    let third = back_up(&bench, Level::Incremental);
+    let expire = |named: Vec<capstan_format::ObjectId>| {
+        let (site, request) = (bench.site(), ExpiryRequest { named, ..ExpiryRequest::default() });
+        let plan = site.plan_expiry(&request).unwrap();
+        assert_eq!(site.expire(&plan, &request).unwrap().forget.len(), 2);
+    };
+    expire(vec![second.id, first.id]);
+    back_up(&bench, Level::Full);
+    expire(vec![third.id, done.object]);
+    let back = bench.site().unexpire(&[]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len()), (2, 0), "{back:?}");
+    let now = bench.site().catalog().object(third.id).unwrap().unwrap();
+    assert_eq!(now.base, Some(done.object));
+    let restored = bench.restore(&now, "back");
+    assert!(restored.is_whole());
+}

@@ -408,3 +408,17 @@ fn a_rule_counts_a_full_one_that_was_made_of_an_incremental_as_that() {
     now.copies.retain(|copy| copy.object != id(3) || copy.pool != "tape");
     assert_eq!(copies(&plan(&now)), []);
 }
+
+/// The vault had the incremental and what is based on it, and the full one that stands for it elsewhere only: the copy of
+/// the incremental went, and the other one was of no use any more.
+#[test]
+fn a_copy_is_needed_where_what_stands_for_it_has_none() {
+    let made = Object { consolidates: Some(id(2)), ..of_home(3, 0, TODAY + 1) };
+    let later = Object { made_on: Some(id(2)), ..of_home(4, 3, TODAY + 4) };
+    let objects = [of_home(1, 0, TODAY), of_home(2, 1, TODAY + 1), made, later];
+    let mut now = staged(&objects, (3650, 14), TODAY + 16);
+    now.copying[0].keeps = CopyLifetime::of(&JobConfig { retention: Some("14d".to_owned()), ..JobConfig::default() });
+    assert_eq!(copies(&plan(&now)), [(2, "tape", "disk"), (1, "tape", "disk")]);
+    now.copies.retain(|copy| copy.object != id(3) || copy.pool != "tape");
+    assert_eq!(copies(&plan(&now)), []);
+}
