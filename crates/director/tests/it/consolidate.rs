@@ -495,8 +495,8 @@ fn an_older_version_of_what_could_not_be_read_goes_along_and_says_so() {
     bench.assert_restores(&next, "next");
 }
 
-/// What came back with it was not there yet when it was judged: it was said to be lost, or what it had been made on came
-/// back instead.
+/// What came back with it was not there yet when it was judged: it was said to be lost, or what it had been made on
+/// came back instead.
 #[test]
 fn an_expiry_of_both_is_taken_back_as_it_was() {
     let bench = Bench::new(small());

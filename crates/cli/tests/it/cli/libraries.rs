@@ -48,6 +48,10 @@ fn commands_name_libraries_and_units() {
     let written = bench.rows(&["volumes", "--pool", "vault"]);
     assert!(written.len() == 1 && written[0]["written_bytes"].as_u64() > Some(1000), "{written:?}");
     bench.done(&["verify", &object, "-q"], 0);
+    // So does a full backup that is made of others.
+    bench.done(&["consolidate", "--pool", "vault", "-q"], 0);
+    let full = bench.rows(&["objects", "--last", "1"]).remove(0);
+    assert_eq!(full["copies"][0]["volumes"], serde_json::json!(["W00001"]), "{full}");
     for (words, said) in [
         (
             &["backup", &source, "--unit", "east"][..],

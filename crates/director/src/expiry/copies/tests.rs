@@ -409,8 +409,8 @@ fn a_rule_counts_a_full_one_that_was_made_of_an_incremental_as_that() {
     assert_eq!(copies(&plan(&now)), []);
 }
 
-/// The vault had the incremental and what is based on it, and the full one that stands for it elsewhere only: the copy of
-/// the incremental went, and the other one was of no use any more.
+/// The vault had the incremental and what is based on it, and the full one that stands for it elsewhere only: the copy
+/// of the incremental went, and the other one was of no use any more.
 #[test]
 fn a_copy_is_needed_where_what_stands_for_it_has_none() {
     let made = Object { consolidates: Some(id(2)), ..of_home(3, 0, TODAY + 1) };
