@@ -35,6 +35,7 @@ use uuid::Uuid;
 
 use crate::base::why_gone;
 use crate::catch_up::{Known, catch_up_pool};
+use crate::hold::{holder, what};
 use crate::jobs::{in_pool, record_of};
 use crate::lacks::Lacks;
 use crate::mounter::{Drives, Mounter, ReadMounter};
@@ -215,7 +216,15 @@ impl Site {
         let _presence = self.presence()?;
         let chain = self.chain_to_consolidate(object)?;
         let shared = chain.iter().copied().map(Resource::Object).chain([Resource::Pool(pool.to_owned())]).collect();
-        let _claim = self.holds.claim(&Wish { alone: vec![Resource::CopyOf(object.id)], shared, ..Wish::default() })?;
+        let wish = Wish { alone: vec![Resource::CopyOf(object.id)], shared, ..Wish::default() };
+        // Who copies it comes to an end. Nothing else is held meanwhile.
+        let claim = self.holds.wait_for(&wish, (&watch.stop, &self.events), |held| {
+            format!("{} is in use by {}: this goes on when that has ended", what(&held.resource), holder(held))
+        });
+        let _claim = claim.map_err(|error| match error {
+            DirectorError::Interrupted => DirectorError::ConsolidationStopped { object: object.id },
+            other => other,
+        })?;
         // It may have been done, or a base given up, until it was reserved.
         let chain = self.chain_to_consolidate(object)?;
         locked(&self.catalog).pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
