@@ -19,6 +19,25 @@ fn consolidate(site: &Site, object: &Object) -> Result<Consolidated, DirectorErr
     site.consolidate(object, &pool, Shortfall::Fail, &RestoreWatch::default())
 }
 
+/// One that is stopped once something happens; it waits for volumes.
+fn stopped_when(
+    bench: &Bench,
+    object: &Object,
+    pool: &str,
+    happens: fn(&Event) -> bool,
+) -> Result<Consolidated, DirectorError> {
+    let watch = RestoreWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if happens(event) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    let stopped = bench.site().consolidate(object, pool, Shortfall::Wait, &watch);
+    bench.set_hook(None);
+    stopped
+}
+
 fn back_up(bench: &Bench, level: Level) -> Object {
     let report = bench.backup(&bench.request(level)).unwrap();
     let made = report.sources[0].object;
@@ -165,15 +184,7 @@ fn what_was_stopped_goes_on_and_no_backup_takes_it_for_its_own() {
     back_up(&bench, Level::Full);
     bench.fill("b", 20, 30_000);
     let last = back_up(&bench, Level::Incremental);
-    let watch = RestoreWatch::default();
-    let stop = Arc::clone(&watch.stop);
-    bench.set_hook(Some(Box::new(move |event| {
-        if matches!(event, Event::Checkpoint { .. }) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })));
-    let stopped = bench.site().consolidate(&last, "default", Shortfall::Fail, &watch);
-    bench.set_hook(None);
+    let stopped = stopped_when(&bench, &last, "default", |event| matches!(event, Event::Checkpoint { .. }));
     assert!(matches!(stopped, Err(DirectorError::ConsolidationStopped { object }) if object == last.id), "{stopped:?}");
     let open = ObjectFilter { status: Some(ObjectStatus::Open), ..ObjectFilter::default() };
     let begun = bench.site().catalog().objects(&open).unwrap().remove(0);
@@ -198,15 +209,7 @@ fn what_was_begun_of_an_earlier_incremental_is_given_up() {
     back_up(&bench, Level::Full);
     bench.fill("b", 20, 30_000);
     let second = back_up(&bench, Level::Incremental);
-    let watch = RestoreWatch::default();
-    let stop = Arc::clone(&watch.stop);
-    bench.set_hook(Some(Box::new(move |event| {
-        if matches!(event, Event::Checkpoint { .. }) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })));
-    bench.site().consolidate(&second, "default", Shortfall::Fail, &watch).unwrap_err();
-    bench.set_hook(None);
+    stopped_when(&bench, &second, "default", |event| matches!(event, Event::Checkpoint { .. })).unwrap_err();
     bench.fill("c", 20, 30_000);
     let third = back_up(&bench, Level::Incremental);
     let open = || bench.objects().into_iter().filter(|object| object.status == ObjectStatus::Open).count();
@@ -337,15 +340,7 @@ fn a_full_one_is_in_one_pool() {
     back_up(&bench, Level::Full);
     bench.fill("b", 20, 30_000);
     let last = back_up(&bench, Level::Incremental);
-    let watch = RestoreWatch::default();
-    let stop = Arc::clone(&watch.stop);
-    bench.set_hook(Some(Box::new(move |event| {
-        if matches!(event, Event::Checkpoint { .. }) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })));
-    bench.site().consolidate(&last, "default", Shortfall::Fail, &watch).unwrap_err();
-    bench.set_hook(None);
+    stopped_when(&bench, &last, "default", |event| matches!(event, Event::Checkpoint { .. })).unwrap_err();
     // A policy goes on with it before it makes another one.
     bench.fill("c", 10, 1000);
     back_up(&bench, Level::Incremental);
@@ -377,15 +372,7 @@ fn what_is_stopped_while_it_waits_for_a_volume_is_not_done() {
     back_up(&bench, Level::Full);
     bench.fill("b", 2, 30_000);
     let last = back_up(&bench, Level::Incremental);
-    let watch = RestoreWatch::default();
-    let stop = Arc::clone(&watch.stop);
-    bench.set_hook(Some(Box::new(move |event| {
-        if matches!(event, Event::Waiting { .. }) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })));
-    let stopped = bench.site().consolidate(&last, "made", Shortfall::Wait, &watch);
-    bench.set_hook(None);
+    let stopped = stopped_when(&bench, &last, "made", |event| matches!(event, Event::Waiting { .. }));
     assert!(matches!(stopped, Err(DirectorError::ConsolidationStopped { .. })), "{stopped:?}");
     assert!(bench.objects().iter().all(|object| object.consolidates.is_none() || object.status == ObjectStatus::Open));
     label("A00002", "made");
