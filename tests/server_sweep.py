@@ -131,8 +131,8 @@ class Sweep:
         self.server = Service(self.capstan, "server", "run")
         self.server.until("serving")
         self.until_empty()
-        # What was backed up last is copied, too.
-        for name in COPIES:
+        # A full object that was begun when a server died is ended by the next run; and what was backed up last is copied.
+        for name in (*PERIODS, *COPIES):
             self.capstan.must("--quiet", "queue", "add", name)
             self.until_empty()
         # And what was in use when it was to be forgotten.
