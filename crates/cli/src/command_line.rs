@@ -147,7 +147,9 @@ pub(crate) enum Command {
     Copy(Copy),
     /// Make full backups of incrementals and of what they are based on, without reading the clients
     #[command(
-        after_help = "Examples:\n  capstan consolidate /home\n  capstan consolidate --after 14 --policy nightly\n\nA restore of the new object gives back what a restore of the incremental gives back. Later incrementals are based on it, so that `capstan expire` can forget what it was made of."
+        after_help = "Examples:\n  capstan consolidate /home\n  capstan consolidate --after 14 --policy nightly\n\n\
+                      A restore of the new object gives back what a restore of the incremental gives back. Later \
+                      incrementals are based on it, so that `capstan expire` can forget what it was made of."
     )]
     Consolidate(Consolidate),
     /// Complete copies that lack something, and make copies that were promised and never made

@@ -127,8 +127,8 @@ const EXAMPLE: &str = "
 # copies = 2                             # written at once; each needs a drive
 # drives = 2                             # that each copy is written to at once, if they are free and there is enough to write
 # connections = 4                        # streams that read at the same time
-# full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\";
-#                                        # or level = \"incremental\", and consolidate_after = 14: made of others
+# full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that;
+#                                        # or level = \"full\"; or \"incremental\", and consolidate_after = 14: made of others
 # keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 } # or retention = \"90d\"; lock = true: for good
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
