@@ -7,7 +7,7 @@
 //! Of a copy that is forgotten its number alone stays: what it had on volumes counts for nothing any more, and is
 //! written over in its time. Another copy is whole; so nothing of the object is lost, and nothing is taken back.
 
-use capstan_format::{ObjectId, Volser};
+use capstan_format::{ObjectId, Volser, VolumeId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
@@ -98,6 +98,34 @@ impl Catalog {
         }
         transaction.commit()?;
         Ok(forgotten)
+    }
+
+    /// Forgets what a life of a volume has of copies that another volume of them has ended on, in one transaction; gives
+    /// those. Whoever asks has seen that the other volumes hold all of them.
+    ///
+    /// # Errors
+    /// The database cannot be written; all stay then.
+    pub fn leave_volume(
+        &mut self,
+        life: VolumeId,
+        copies: &[(ObjectId, u8)],
+    ) -> Result<Vec<(ObjectId, u8)>, CatalogError> {
+        let transaction = self.write()?;
+        let life = life.0.cast_signed();
+        let mut left = Vec::new();
+        for (object, copy) in copies {
+            let elsewhere = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
+            if !transaction.exists(elsewhere, params![object.0, copy, life])? {
+                continue;
+            }
+            for table in ["extents", "verifications", "copies"] {
+                let of_volume = format!("DELETE FROM {table} WHERE object = ?1 AND volume = ?2");
+                transaction.execute(&of_volume, params![object.0, life])?;
+            }
+            left.push((*object, *copy));
+        }
+        transaction.commit()?;
+        Ok(left)
     }
 
     /// What volumes hold of living objects: each object with its copy, by volume.

@@ -133,7 +133,7 @@ pub use index::{Entries, Index, PathParts, PathPredicate, StopSearch};
 pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use member_label::MemberLabel;
-pub use object::{Extent, KeptOnVolume, Object, ObjectCopy, ObjectFilter, ObjectStatus};
+pub use object::{Extent, KeptOnVolume, NeededOnVolume, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use peer::{EnrolmentRow, PeerRow, PeerSeen};
 pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};

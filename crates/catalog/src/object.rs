@@ -133,6 +133,17 @@ const OBJECT: &str = concat!(
        consolidates, base FROM objects"
 );
 
+/// What a volume holds of objects that are not given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededOnVolume {
+    /// The volume.
+    pub volser: Volser,
+    /// How many objects it holds something of.
+    pub objects: u64,
+    /// Bytes that this takes on it.
+    pub bytes: u64,
+}
+
 impl Catalog {
     /// An object, whatever its status.
     ///
@@ -228,6 +239,23 @@ impl Catalog {
         self.db.query(query, params![VolumeState::Filling.code(), i64::MAX], |row| {
             let (volser, pool, policy) = (volser(row, 0)?, row.get(1)?, row.get(2)?);
             Ok(KeptOnVolume { volser, pool, policy, shortest_ns: row.get(3)?, longest_ns: row.get(4)? })
+        })
+    }
+
+    /// How much volumes hold of objects that are not given up, by barcode; none of those that hold nothing of any. One
+    /// pass over all extents.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a barcode in it is damaged.
+    pub fn needed_on_volumes(&self) -> Result<Vec<NeededOnVolume>, CatalogError> {
+        let query = "SELECT volser, COUNT(DISTINCT copies.object), CAST(COALESCE(SUM(stored), 0) AS BIGINT)
+                     FROM copies JOIN objects USING (object) JOIN volumes USING (volume)
+                     LEFT JOIN (SELECT object, volume, CAST(SUM(stored_len) AS BIGINT) AS stored FROM extents
+                                GROUP BY object, volume) AS held
+                         ON held.object = copies.object AND held.volume = copies.volume
+                     WHERE expired_ns IS NULL GROUP BY volser ORDER BY volser";
+        self.db.query(query, &[], |row| {
+            Ok(NeededOnVolume { volser: volser(row, 0)?, objects: row.get(1)?, bytes: row.get(2)? })
         })
     }
 

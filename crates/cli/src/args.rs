@@ -1,6 +1,7 @@
 //! Arguments of commands, by what the commands are about.
 
 mod backup;
+mod care;
 mod cell;
 mod keys;
 mod list;
@@ -9,6 +10,7 @@ mod restore;
 mod status;
 
 pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
+pub(crate) use care::{Reclaim, Scrub};
 pub(crate) use cell::{
     Audit, AuditAction, BackupPolicyAction, Client, MemberEnrol, MemberJoin, MemberLabels, Mover, Policies, Queue,
     QueueAction, Schedule, Server, User, UserRoles,

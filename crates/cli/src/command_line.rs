@@ -7,8 +7,8 @@ use clap_complete::Shell;
 
 use crate::args::{
     Audit, Backup, Cat, CatalogOf, Client, Clock, Consolidate, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys,
-    Label, Ls, Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show,
-    Status, User, Verify, Versions, Volumes,
+    Label, Ls, Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Reclaim, Repair, Restore, Schedule,
+    Scrub, Server, Show, Status, User, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -142,6 +142,13 @@ pub(crate) enum Command {
     /// Read back every block and every file's checksum
     #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
     Verify(Verify),
+    /// Read back a sample of what volumes hold, and say how much of the rest is bad at most
+    #[command(
+        after_help = "Examples:\n  capstan scrub\n  capstan scrub --pool vault --one-in 10000\n  capstan scrub --share 5% --place 4096 --dry-run\n\n\
+                      Each place is as likely to be drawn as every other one. What cannot be read is on record then: \
+                      `capstan repair` copies it from other copies."
+    )]
+    Scrub(Scrub),
     /// Copy objects to another pool, each of their streams in one piece
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
@@ -152,6 +159,13 @@ pub(crate) enum Command {
                       incrementals are based on it, so that `capstan expire` can forget what it was made of."
     )]
     Consolidate(Consolidate),
+    /// Empty volumes of which little is needed, or that are to go: what is needed goes to others of their pools
+    #[command(
+        after_help = "Examples:\n  capstan reclaim --dry-run\n  capstan reclaim --below 40% --pool daily\n  capstan reclaim A00007\n  capstan reclaim --generation LTO-6 --retire --verify --volumes-max 4\n\n\
+                      A volume that is empty then is scratch. Copies stay what they are, with the time that they are \
+                      kept for. What was stopped goes on with the next run."
+    )]
+    Reclaim(Reclaim),
     /// Complete copies that lack something, and make copies that were promised and never made
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
     Repair(Repair),

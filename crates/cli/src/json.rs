@@ -4,6 +4,7 @@
 //! comment is written for whoever reads that page.
 
 mod backup;
+mod care;
 mod cell;
 mod devices;
 mod events;

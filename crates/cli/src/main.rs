@@ -177,6 +177,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Verify(verify) => work::verify(globals, verify),
         Command::Copy(copy) => work::copy(globals, copy),
         Command::Consolidate(args) => work::consolidate(globals, args),
+        Command::Scrub(args) => work::scrub(globals, args),
+        Command::Reclaim(args) => work::reclaim(globals, args),
         Command::Repair(repair) => work::repair(globals, repair),
         Command::Rebuild(rebuild) => work::rebuild(globals, rebuild),
         Command::Expire(expire) => work::expire(globals, expire),

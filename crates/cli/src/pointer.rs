@@ -18,8 +18,8 @@ fn ours(word: &str) -> Option<&'static str> {
         "prune" | "delete" | "remove" | "rm" | "purge" => {
             "`capstan expire` forgets backups whose time is over, `capstan expire OBJECT` this one"
         }
-        "check" | "fsck" | "scrub" | "test" => {
-            "`capstan verify` reads backups and volumes back, `capstan status` says what needs attention"
+        "check" | "fsck" | "test" => {
+            "`capstan verify` reads backups and volumes back, `capstan scrub` a sample of all, `capstan status` says what needs attention"
         }
         "mount" | "umount" | "browse" => {
             "`capstan ls`, `capstan find` and `capstan cat` look into backups without mounting them, `capstan restore` writes files back"
@@ -42,6 +42,7 @@ fn ours(word: &str) -> Option<&'static str> {
         }
         "config" | "settings" => "the settings are in capstan.toml of the state directory, with a comment for each",
         "info" | "stat" | "stats" | "describe" => "`capstan show` says everything about a backup or a volume",
+        "repack" | "defrag" | "compact" | "vacuum" => "`capstan reclaim` empties volumes of which little is needed",
         "tapes" | "media" | "cartridges" => "`capstan volumes` lists them, `capstan library` moves them",
         "inventory" | "eject" | "changer" => "`capstan library` looks into the library and moves cartridges",
         _ => return None,

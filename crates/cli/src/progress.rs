@@ -82,7 +82,8 @@ impl Display {
         self.journal.get().is_some()
     }
 
-    fn note(&self, line: &str) {
+    /// A line for the history alone.
+    pub(crate) fn note(&self, line: &str) {
         if let Some(journal) = self.journal.get() {
             journal.said(line);
         }

@@ -274,8 +274,8 @@ impl Site {
             let read = read_streams(&located.wanted, &reads, access, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;
-                if let Err(reason) = move_bytes(reader, 0..part.valid_len, sink, own, watch) {
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+                if let Err(fault) = move_bytes(reader, 0..part.valid_len, sink, own, watch) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.to_string());
                     stop.store(true, Ordering::Relaxed);
                 }
             });
@@ -299,6 +299,20 @@ impl Site {
     }
 }
 
+/// Why bytes of a connection were not moved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MoveFault {
+    /// They could not be read.
+    #[error("{0}")]
+    Unread(String),
+    /// They could not be handed on: nobody writes any more.
+    #[error("{0}")]
+    Unwritten(String),
+    /// Somebody stopped it.
+    #[error("stopped")]
+    Stopped,
+}
+
 /// Moves bytes of one connection, from a block's edge on, and tells the sink of each member where it ends. A block that
 /// stays what it is, is neither unpacked nor packed again.
 pub(crate) fn move_bytes(
@@ -307,16 +321,18 @@ pub(crate) fn move_bytes(
     sink: &mut Connection,
     entries: &mut Vec<(u64, FileEntry)>,
     watch: &RestoreWatch,
-) -> Result<(), String> {
+) -> Result<(), MoveFault> {
+    let unread = |error: &dyn std::error::Error| MoveFault::Unread(error.to_string());
+    let unwritten = |error: &dyn std::error::Error| MoveFault::Unwritten(error.to_string());
     let told = |len: u64| {
         watch.bytes.fetch_add(len, Ordering::Relaxed);
         watch.taken.fetch_add(len, Ordering::Relaxed);
-        if watch.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
+        if watch.stop.load(Ordering::Relaxed) { Err(MoveFault::Stopped) } else { Ok(()) }
     };
     let mut own = entries.drain(..).peekable();
     while sink.position() < range.end {
         let at = sink.position();
-        if let Some(block) = reader.stored_at(at).map_err(|error| error.to_string())? {
+        if let Some(block) = reader.stored_at(at).map_err(|error| unread(&error))? {
             let (len, end) = (block.plain_len(), at.saturating_add(block.plain_len()));
             if end <= range.end && sink.passes(&block, end == range.end) {
                 let (mut with, mut valid_len) = (Vec::new(), None);
@@ -325,11 +341,11 @@ pub(crate) fn move_bytes(
                     valid_len = valid_len.max(Some(end).filter(|_| entry.member_len > 0));
                     with.push(entry);
                 }
-                sink.pass_on(block, with, valid_len).map_err(|error| error.to_string())?;
+                sink.pass_on(block, with, valid_len).map_err(|error| unwritten(&error))?;
                 told(len)?;
                 continue;
             }
-            reader.unpack(block).map_err(|error| error.to_string())?;
+            reader.unpack(block).map_err(|error| unread(&error))?;
         }
         while let Some((_, entry)) = own.next_if(|(end, entry)| entry.member_len == 0 || *end <= sink.position()) {
             sink.member(entry);
@@ -337,9 +353,9 @@ pub(crate) fn move_bytes(
         // Up to the end of the next member, so that its entry travels with the block that ends it.
         let until = own.peek().map_or(range.end, |(end, _)| range.end.min(*end));
         let mut bytes = reader.range(at..until);
-        let available = bytes.fill_buf().map_err(|error| error.to_string())?;
+        let available = bytes.fill_buf().map_err(|error| unread(&error))?;
         let len = available.len();
-        sink.write(available).map_err(|error| error.to_string())?;
+        sink.write(available).map_err(|error| unwritten(&error))?;
         told(len as u64)?;
     }
     while let Some((_, entry)) = own.next_if(|(end, entry)| entry.member_len == 0 || *end <= range.end) {

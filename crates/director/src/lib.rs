@@ -71,11 +71,13 @@ mod read_at_once;
 mod read_only;
 mod rebuild;
 mod rebuild_index;
+mod reclaim;
 mod repair;
 mod request;
 mod restore;
 mod retention_lock;
 mod room;
+mod scrub;
 mod select;
 mod server_term;
 mod sessions;
@@ -130,9 +132,11 @@ pub use process::number_of as process_number;
 pub use protection::Protection;
 pub use rebuild::{RebuildOptions, RebuildReport, rebuild};
 pub use rebuild_index::IndexReport;
+pub use reclaim::{ReclaimOptions, ReclaimPlan, ReclaimRequest, ReclaimableVolume, Reclaimed, VolumeFate};
 pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
+pub use scrub::{ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, ScrubbedVolume, bad_at_most, to_be_drawn};
 pub use select::Place;
 pub use server_term::{
     AUDIT_ANCHOR_FACT, DriveUse, RunAsked, RunLevel, RunStart, ServerTerm, SourceInUse, VolumeInUse,

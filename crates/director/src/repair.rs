@@ -439,7 +439,7 @@ impl Site {
     ///
     /// What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm.
     /// Where a stream lacks nothing, an empty block brings it.
-    fn to_copy(
+    pub(crate) fn to_copy(
         &self,
         object: &Object,
         missing: &[MissingRange],
@@ -502,8 +502,8 @@ impl Site {
             let read = read_streams(&located.wanted, &reads, access, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;
-                if let Err(reason) = move_bytes(reader, range.clone(), sink, entries, watch) {
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+                if let Err(fault) = move_bytes(reader, range.clone(), sink, entries, watch) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.to_string());
                 }
             });
             drop(shared);
@@ -522,7 +522,7 @@ impl Site {
 }
 
 /// The missing ranges that some copy has: those that none has are cut out.
-fn without_lost(missing: &[MissingRange], lost: &[(u16, Range<u64>)], chunk_len: u32) -> Vec<MissingRange> {
+pub(crate) fn without_lost(missing: &[MissingRange], lost: &[(u16, Range<u64>)], chunk_len: u32) -> Vec<MissingRange> {
     let mut left = Vec::new();
     for one in missing {
         let mut at = one.range.start;
@@ -543,7 +543,7 @@ fn without_lost(missing: &[MissingRange], lost: &[(u16, Range<u64>)], chunk_len:
 }
 
 /// Takes the entries that end in a range or have no member out of those of a connection.
-fn take_of(entries: &mut Vec<(u64, FileEntry)>, range: &Range<u64>) -> Vec<(u64, FileEntry)> {
+pub(crate) fn take_of(entries: &mut Vec<(u64, FileEntry)>, range: &Range<u64>) -> Vec<(u64, FileEntry)> {
     let goes = |(end, entry): &mut (u64, FileEntry)| entry.member_len == 0 || *end <= range.end;
     entries.extract_if(.., goes).collect()
 }

@@ -7,6 +7,7 @@ use capstan_tape::with_causes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::care::{ReclaimedLine, ScrubbedLine, ToReclaimLine, ToScrubLine};
 use super::lists::ClockRow;
 use super::media::{
     ConsolidatedLine, CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine,
@@ -261,6 +262,14 @@ pub(crate) enum Event {
     Copied(CopiedLine),
     /// A full object was made of an incremental and of what that is based on.
     Consolidated(ConsolidatedLine),
+    /// A volume would be emptied.
+    ToReclaim(ToReclaimLine),
+    /// A volume was emptied, as far as it could be.
+    Reclaimed(ReclaimedLine),
+    /// A sample of what volumes hold would be read.
+    ToScrub(ToScrubLine),
+    /// A sample of what volumes hold was read.
+    Scrubbed(ScrubbedLine),
     /// Copies that lacked something were looked at.
     Repaired {
         /// Each of them; none where every copy that was promised is whole.

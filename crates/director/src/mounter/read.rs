@@ -187,8 +187,7 @@ impl ReadMounter {
     /// Reserves volumes for a job that writes at the same time, and seats for both: it must not wait for a volume once
     /// it has begun to write. Whether it has them.
     pub(crate) fn reserve(&mut self, volumes: Vec<Volser>, drives: Drives) -> Result<bool, DirectorError> {
-        self.put_back();
-        self.reserved = None;
+        self.let_go();
         let hold = match drives {
             Drives::Waited => self.mounter.hold_to_read(&volumes, true)?,
             Drives::IfFree => match self.mounter.hold_to_read_if_free(&volumes, true)? {
@@ -198,6 +197,12 @@ impl ReadMounter {
         };
         self.reserved = hold.map(|hold| (volumes, hold));
         Ok(true)
+    }
+
+    /// Gives back what was reserved together, and the volume that is in a drive still.
+    pub(crate) fn let_go(&mut self) {
+        self.put_back();
+        self.reserved = None;
     }
 
     /// Reserves a volume that is to be read, unless it is reserved.

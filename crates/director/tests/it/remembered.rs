@@ -11,41 +11,11 @@ use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::{ExtractOptions, Overwrite};
 
+use crate::place::spoil::spoil;
 use crate::place::{Bench, small};
 
 fn volser(name: &str) -> Volser {
     Volser::new(name).unwrap()
-}
-
-/// Flips bytes in the middle of a data block of an object's copy, as a bad spot of a tape would, and gives its number.
-fn spoil(bench: &Bench, object: &Object, copy: u8) -> (Volser, u64) {
-    let extents = bench.site().catalog().extents(object.id, Some(copy)).unwrap();
-    let extent = extents.iter().find(|extent| extent.record.blocks > 2).unwrap();
-    let lbn = extent.record.first_lbn + 1;
-    // Data is stored as it is: the place is found by its content.
-    let path = bench.cartridge(extent.volser.as_str());
-    let bytes = fs::read(&path).unwrap();
-    let header = find_header(&bytes, extent.record.connection, extent.record.first_sequence + 1, object);
-    fs::File::options().write(true).open(&path).unwrap().write_all_at(b"ZZZZZZZZ", header as u64 + 5000).unwrap();
-    (extent.volser.clone(), lbn)
-}
-
-/// Where a data block begins in a cartridge: its header names object, connection and sequence (FORMAT.md).
-fn find_header(bytes: &[u8], connection: u16, sequence: u32, object: &Object) -> usize {
-    let mut at = 0;
-    while let Some(found) = bytes[at..].windows(4).position(|window| window == b"CPB1") {
-        at += found;
-        let header = &bytes[at..at + 64];
-        if header[4] == 1
-            && header[6..8] == connection.to_le_bytes()
-            && header[24..40] == object.id.0
-            && header[40..44] == sequence.to_le_bytes()
-        {
-            return at;
-        }
-        at += 4;
-    }
-    panic!("block {sequence} of connection {connection} is not on the cartridge");
 }
 
 fn backed_up(copies: u8) -> (Bench, Object) {

@@ -30,7 +30,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 45] = [
     "init",
     "backup",
     "jobs",
@@ -51,8 +51,10 @@ const COMMANDS: [&str; 43] = [
     "restore",
     "cat",
     "verify",
+    "scrub",
     "copy",
     "consolidate",
+    "reclaim",
     "repair",
     "rebuild",
     "catalog",

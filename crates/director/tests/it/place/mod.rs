@@ -1,6 +1,7 @@
 //! A state directory and a source tree for tests, with a hand on every checkpoint.
 
 pub(crate) mod database;
+pub(crate) mod spoil;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -29,6 +29,8 @@ pub enum ShellAct {
     Copy,
     /// Full objects are made of incrementals.
     Consolidate,
+    /// Volumes are emptied.
+    Reclaim,
     /// Copies that lack something are made whole.
     Repair,
     /// Files are given back, or read.
@@ -48,6 +50,7 @@ impl ShellAct {
             Self::ChangePools => ("change-pools", "pool"),
             Self::Copy => ("copy-objects", "object"),
             Self::Consolidate => ("consolidate-objects", "object"),
+            Self::Reclaim => ("reclaim-volumes", "volume"),
             Self::Repair => ("repair-copies", "object"),
             Self::Restore => ("restore", "object"),
         }

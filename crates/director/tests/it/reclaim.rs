@@ -1,0 +1,269 @@
+//! Volumes that are emptied: what is needed of them goes to others of the pool.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use capstan_catalog::{Object, ObjectStatus, VolumeState};
+use capstan_director::{
+    BackupRequest, Config, DirectorError, Event, ExpiryRequest, Level, ReclaimOptions, ReclaimRequest, Reclaimed,
+    Shortfall, Site, VolumeFate,
+};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+
+use crate::place::spoil::spoil;
+use crate::place::{Bench, noise, small};
+
+const PLAINLY: ReclaimOptions =
+    ReclaimOptions { retire: false, verify: false, shortfall: Shortfall::Fail, in_this_library: false };
+
+/// Volumes of a few objects each.
+fn short() -> Config {
+    let mut config = small();
+    config.library.volume_mib = 6;
+    config
+}
+
+fn back_up(bench: &Bench, name: &str, count: u32) -> Object {
+    let source = bench.path(name);
+    fs::create_dir_all(&source).unwrap();
+    for number in 0..count {
+        let seed = u64::from(number) * 31 + name.bytes().map(u64::from).sum::<u64>() * 977;
+        fs::write(source.join(format!("f{number}")), noise(seed, 300_000)).unwrap();
+    }
+    let request = BackupRequest { sources: vec![source], connections: 2, ..bench.request(Level::Full) };
+    let report = bench.backup(&request).unwrap();
+    bench.site().catalog().object(report.sources[0].object).unwrap().unwrap()
+}
+
+fn give_up(site: &Site, objects: &[&Object]) {
+    let request = ExpiryRequest { named: objects.iter().map(|object| object.id).collect(), ..ExpiryRequest::default() };
+    site.expire(&site.plan_expiry(&request).unwrap(), &request).unwrap();
+}
+
+fn volumes_of(site: &Site, object: &Object, copy: u8) -> Vec<Volser> {
+    let copies = site.catalog().copies(object.id).unwrap();
+    copies.into_iter().filter(|held| held.copy == copy).flat_map(|held| held.volumes).collect()
+}
+
+fn state_of(site: &Site, volser: &Volser) -> VolumeState {
+    site.catalog().volume(volser).unwrap().unwrap().state
+}
+
+fn of(volumes: &[Volser]) -> ReclaimRequest {
+    ReclaimRequest { volumes: volumes.to_vec(), ..ReclaimRequest::default() }
+}
+
+fn reclaim(
+    site: &Site,
+    request: &ReclaimRequest,
+    options: ReclaimOptions,
+    watch: &RestoreWatch,
+) -> (Vec<Reclaimed>, Result<(), DirectorError>) {
+    let plan = site.plan_reclaim(request).unwrap();
+    let mut done = Vec::new();
+    let ended = site.reclaim(&plan, options, watch, &mut |one| done.push(one.clone()));
+    (done, ended)
+}
+
+fn all(site: &Site, request: &ReclaimRequest, options: ReclaimOptions) -> Vec<Reclaimed> {
+    let (done, ended) = reclaim(site, request, options, &RestoreWatch::default());
+    ended.unwrap();
+    done
+}
+
+/// All of an object can be restored, and is what was backed up.
+fn assert_whole(bench: &Bench, object: &Object, name: &str) {
+    let to = format!("back-{name}-{}", fs::read_dir(bench.path("")).unwrap().count());
+    let report = bench.restore(object, &to);
+    assert!(report.is_whole(), "{name}: {:?} {:?}", report.failed, report.lost);
+    let source = bench.path(name);
+    let restored = bench.path(&to).join(source.strip_prefix("/").unwrap());
+    for entry in fs::read_dir(&source).unwrap().map(Result::unwrap) {
+        assert!(fs::read(entry.path()).unwrap() == fs::read(restored.join(entry.file_name())).unwrap(), "{entry:?}");
+    }
+}
+
+#[test]
+fn what_is_needed_of_a_sparse_volume_goes_to_another_one() {
+    let bench = Bench::new(short());
+    let site = bench.site();
+    let (a, b, c) = (back_up(&bench, "a", 4), back_up(&bench, "b", 4), back_up(&bench, "c", 30));
+    let first = volumes_of(&site, &a, 1)[0].clone();
+    assert_eq!(volumes_of(&site, &b, 1)[0], first);
+    assert_eq!(state_of(&site, &first), VolumeState::Full);
+    let rule = ReclaimRequest { below: Some(0.5), ..ReclaimRequest::default() };
+    assert!(site.plan_reclaim(&rule).unwrap().volumes.is_empty());
+    // The last one of a source is kept.
+    fs::remove_dir_all(bench.path("a")).unwrap();
+    back_up(&bench, "a", 1);
+    give_up(&site, &[&a]);
+    let sparse = ReclaimRequest { below: Some(0.9), ..ReclaimRequest::default() };
+    let plan = site.plan_reclaim(&sparse).unwrap();
+    let planned = plan.volumes.iter().find(|volume| volume.volser == first).unwrap();
+    assert_eq!(planned.objects, 2);
+    let share = planned.needed as f64 / planned.written as f64;
+    assert!((0.5..0.9).contains(&share), "{share}");
+
+    let known = site.catalog().copy_ends(None).unwrap();
+    let done = all(&site, &of(std::slice::from_ref(&first)), PLAINLY);
+    let one = &done[0];
+    assert_eq!((one.fate, one.copies, &one.left[..]), (VolumeFate::Scratch, 2, &[][..]));
+    assert!(!one.onto.contains(&first) && one.bytes > 1_000_000, "{one:?}");
+    // Of what stands on two volumes, only what stood on this one was written.
+    assert!(one.bytes < 6_000_000, "{one:?}");
+    assert_eq!(state_of(&site, &first), VolumeState::Scratch);
+    assert_eq!(site.catalog().copy_ends(None).unwrap(), known);
+    for (object, name) in [(&b, "b"), (&c, "c")] {
+        assert!(!volumes_of(&site, object, 1).contains(&first));
+        assert_eq!(site.whole_copies(object).unwrap(), [1]);
+        assert_whole(&bench, object, name);
+    }
+    // It is written anew, by what comes next.
+    let next = back_up(&bench, "d", 60);
+    assert!(volumes_of(&site, &next, 1).contains(&first), "{:?}", volumes_of(&site, &next, 1));
+    bench.rebuild();
+    for (object, name) in [(&b, "b"), (&c, "c"), (&next, "d")] {
+        assert_whole(&bench, object, name);
+    }
+}
+
+/// One by one, at each checkpoint: each object can be restored at any time, and in the end the volume is free.
+#[test]
+fn one_that_is_stopped_goes_on_where_it_was() {
+    let bench = Bench::new(small());
+    let site = bench.site();
+    let objects: Vec<(String, Object)> = (0..4)
+        .map(|number| {
+            let name = format!("o{number}");
+            let object = back_up(&bench, &name, 40);
+            (name, object)
+        })
+        .collect();
+    let volser = volumes_of(&site, &objects[0].1, 1)[0].clone();
+    let (mut stops, mut bytes) = (0, 0);
+    loop {
+        let watch = RestoreWatch::default();
+        let stop = Arc::clone(&watch.stop);
+        bench.set_hook(Some(Box::new(move |event| {
+            if matches!(event, Event::Checkpoint { .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })));
+        let (done, ended) = reclaim(&bench.site(), &of(std::slice::from_ref(&volser)), PLAINLY, &watch);
+        bench.set_hook(None);
+        for (name, object) in &objects {
+            assert_whole(&bench, object, name);
+        }
+        if ended.is_ok() {
+            bytes += done[0].bytes;
+            assert_eq!(done[0].fate, VolumeFate::Scratch, "{:?}", done[0]);
+            break;
+        }
+        assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+        stops += 1;
+        assert!(stops < 40, "it never ends");
+    }
+    assert!(stops >= 2, "{stops}");
+    assert!(bytes < 24_000_000, "the last run wrote {bytes} bytes: what was there before was written again");
+    assert_eq!(state_of(&site, &volser), VolumeState::Scratch);
+    bench.rebuild();
+    for (name, object) in &objects {
+        assert_whole(&bench, object, name);
+    }
+}
+
+#[test]
+fn one_with_room_is_written_to_again_if_it_is_not_emptied() {
+    let bench = Bench::new(small());
+    let site = bench.site();
+    let a = back_up(&bench, "a", 12);
+    let volser = volumes_of(&site, &a, 1)[0].clone();
+    assert_eq!(state_of(&site, &volser), VolumeState::Filling);
+    let watch = RestoreWatch::default();
+    watch.stop.store(true, Ordering::Relaxed);
+    let (_, ended) = reclaim(&site, &of(std::slice::from_ref(&volser)), PLAINLY, &watch);
+    assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+    assert_eq!(state_of(&site, &volser), VolumeState::Filling);
+    let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
+    assert_eq!(done[0].fate, VolumeFate::Scratch);
+    assert_ne!(done[0].onto, [volser]);
+    assert_whole(&bench, &a, "a");
+}
+
+/// What can be read neither from the volume nor elsewhere keeps it; what another copy has is taken from there.
+#[test]
+fn damage_is_passed_by_or_keeps_the_volume() {
+    let bench = Bench::new(small());
+    let site = bench.site();
+    site.add_pool("default-copy2", None, None).unwrap();
+    let single = back_up(&bench, "single", 6);
+    let source = bench.path("double");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("f0"), noise(4, 2_000_000)).unwrap();
+    let request = BackupRequest { sources: vec![source], connections: 1, copies: 2, ..bench.request(Level::Full) };
+    let report = bench.backup(&request).unwrap();
+    let double = site.catalog().object(report.sources[0].object).unwrap().unwrap();
+    let volser = volumes_of(&site, &double, 1)[0].clone();
+    assert_eq!(volumes_of(&site, &single, 1), std::slice::from_ref(&volser));
+    spoil(&bench, &double, 1);
+    let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
+    // What damage was found on stays set aside.
+    assert_eq!((done[0].fate, done[0].copies), (VolumeFate::SetAside, 2), "{:?}", done[0]);
+    assert_eq!(state_of(&site, &volser), VolumeState::Suspect);
+    assert_whole(&bench, &double, "double");
+    assert_whole(&bench, &single, "single");
+
+    let volser = volumes_of(&site, &single, 1)[0].clone();
+    spoil(&bench, &single, 1);
+    let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
+    let one = &done[0];
+    assert_eq!((one.fate, one.copies), (VolumeFate::Needed, 1), "{one:?}");
+    let [(object, reason)] = &one.left[..] else { panic!("{one:?}") };
+    assert_eq!(*object, single.id);
+    assert!(reason.contains("bytes of it cannot be read, and no other volume has them"), "{reason}");
+    // All of it that can be read is elsewhere, too.
+    assert!(volumes_of(&site, &single, 1).len() > 1);
+    let again = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
+    assert_eq!((again[0].fate, again[0].bytes), (VolumeFate::Needed, 0), "{:?}", again[0]);
+}
+
+#[test]
+fn volumes_that_are_to_go_are_laid_by() {
+    let bench = Bench::new(short());
+    let site = bench.site();
+    let (a, b) = (back_up(&bench, "a", 30), back_up(&bench, "b", 10));
+    let olds: BTreeSet<Volser> = volumes_of(&site, &a, 1).into_iter().chain(volumes_of(&site, &b, 1)).collect();
+    assert!(olds.len() > 2, "{olds:?}");
+    bench.sql("UPDATE volumes SET generation = 'LTO-5' WHERE pool IS NOT NULL");
+    let request = ReclaimRequest { generations: vec!["LTO-5".to_owned()], ..ReclaimRequest::default() };
+    let options = ReclaimOptions { retire: true, verify: true, ..PLAINLY };
+    let done = all(&site, &request, options);
+    assert_eq!(done.iter().map(|one| one.volser.clone()).collect::<BTreeSet<_>>(), olds);
+    for one in &done {
+        assert_eq!(one.fate, VolumeFate::Retired, "{one:?}");
+        assert_eq!(state_of(&site, &one.volser), VolumeState::Retired);
+        assert!(one.onto.iter().all(|volser| !olds.contains(volser)), "{one:?}");
+    }
+    assert_whole(&bench, &a, "a");
+    assert_whole(&bench, &b, "b");
+    // Nothing is left to do.
+    assert!(site.plan_reclaim(&request).unwrap().volumes.is_empty());
+}
+
+/// A run that was stopped leaves an object open, and the next one goes on with it where it is.
+#[test]
+fn what_is_not_complete_stays() {
+    let bench = Bench::new(small());
+    bench.fill("a", 100, 300_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| {});
+    let site = bench.site();
+    let open = bench.objects()[0].clone();
+    assert_eq!(open.status, ObjectStatus::Open);
+    let volser = volumes_of(&site, &open, 1)[0].clone();
+    let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
+    assert_eq!((done[0].fate, done[0].copies, done[0].left.len()), (VolumeFate::Needed, 0, 1));
+    assert_eq!(state_of(&site, &volser), VolumeState::Filling);
+}
