@@ -114,7 +114,8 @@ impl Catalog {
         let life = life.0.cast_signed();
         let mut left = Vec::new();
         for (object, copy) in copies {
-            let elsewhere = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
+            let elsewhere = "SELECT 1 FROM copies
+                             WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
             if !transaction.exists(elsewhere, params![object.0, copy, life])? {
                 continue;
             }

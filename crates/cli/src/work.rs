@@ -1,6 +1,7 @@
 //! Commands that do work.
 
 mod backup;
+mod care_run;
 mod catalog;
 mod client_restore;
 mod consolidate;
@@ -22,6 +23,7 @@ mod restore;
 mod scrub;
 
 pub(crate) use backup::init;
+pub(crate) use care_run::care_served;
 pub(crate) use catalog::catalog;
 pub(crate) use client_restore::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
 pub(crate) use consolidate::consolidate;

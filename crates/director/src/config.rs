@@ -4,7 +4,9 @@
 //! sees what can be changed. What is unknown, out of bounds or contradicts itself is named with its line.
 
 mod bandwidth;
+mod care;
 mod job;
+mod lists;
 mod network;
 mod tell;
 mod text;

@@ -493,7 +493,7 @@ impl Site {
 
     /// The pools that jobs and policies write their backups to.
     fn own_pools(&self) -> HashMap<String, HashSet<String>> {
-        let jobs = self.config.jobs.iter().filter(|(_, job)| !job.is_of_copies());
+        let jobs = self.config.jobs.iter().filter(|(_, job)| job.makes_backups());
         jobs.map(|(name, job)| (name.clone(), job.own_pools().collect())).collect()
     }
 

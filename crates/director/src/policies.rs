@@ -400,6 +400,10 @@ fn check_alone(
 
 /// What keeps a policy from copying the backups of another one, if anything does.
 fn check_copying(policy: &JobConfig, copied: &str, other: &JobConfig) -> Result<(), Wrong> {
+    if other.is_of_care() {
+        let reason = "looks after volumes, and makes no backups: name policies that do";
+        return Err((Some("copies_of"), format!("{copied} {reason}")));
+    }
     if other.is_of_copies() {
         let reason = "copies itself what others back up: name the policies whose backups those are";
         return Err((Some("copies_of"), format!("{copied} {reason}")));
@@ -462,6 +466,11 @@ fn read(text: PolicyText, settings: &Config, opened: &Config) -> BackupPolicy {
 
 /// Whether its pool is there and gives it what it lacks.
 fn check_pool(config: &JobConfig, pools: &[Pool]) -> Result<(), String> {
+    if config.is_of_care() {
+        let missing = config.care_of.iter().find(|name| pools.iter().all(|pool| pool.name != **name));
+        return missing
+            .map_or(Ok(()), |name| Err(format!("care_of: {}", DirectorError::UnknownPool { pool: name.to_owned() })));
+    }
     let name = config.pool.as_deref().unwrap_or(DEFAULT_POOL);
     let Some(pool) = pools.iter().find(|pool| pool.name == name) else {
         return Err(format!("pool: {}", DirectorError::UnknownPool { pool: name.to_owned() }));

@@ -224,8 +224,9 @@ impl Site {
     /// As [`Site::unit`].
     pub fn unit_of(&self, job: &JobConfig) -> Result<StorageUnit, DirectorError> {
         match &job.unit {
-            None if job.is_of_copies() => {
-                let library = self.libraries.of_pool(&self.catalog, job.first_pool(), &self.library)?;
+            None if !job.makes_backups() => {
+                let pool = job.care_of.first().map_or(job.first_pool(), String::as_str);
+                let library = self.libraries.of_pool(&self.catalog, pool, &self.library)?;
                 self.unit(Some(&library.name))
             }
             unit => self.unit(unit.as_deref()),
@@ -388,8 +389,11 @@ impl Site {
         if let Some(reason) = known.fault {
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
-        if known.config.is_of_copies() && asked.level == RunLevel::Full {
-            let reason = "it copies backups as they are, full or not: leave --full out".to_owned();
+        if !known.config.makes_backups() && asked.level == RunLevel::Full {
+            let reason = match known.config.is_of_copies() {
+                true => "it copies backups as they are, full or not: leave --full out".to_owned(),
+                false => "it looks after volumes, and makes no backups: leave --full out".to_owned(),
+            };
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
         let mut clients = known.config.clients_of(&self.client);

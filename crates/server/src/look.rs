@@ -158,10 +158,11 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let policy = by_name.get(name).copied();
         let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
         let terms = SessionTerms::of_job(&job, unit);
-        if !job.is_of_copies() {
+        if job.makes_backups() {
             return RunTerms::Writes(terms);
         }
-        let reads_beside = unit.libraries.iter().any(|library| may_read_in(&job, library));
+        // What is looked after is moved within its library.
+        let reads_beside = job.is_of_care() || unit.libraries.iter().any(|library| may_read_in(&job, library));
         RunTerms::Copies { policy: name.to_owned(), terms, reads_beside }
     };
     let lifetime_of =

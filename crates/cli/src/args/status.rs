@@ -31,8 +31,22 @@ pub(crate) struct Status {
 }
 
 /// What the history has entries of.
-const KINDS: [&str; 10] =
-    ["backup", "restore", "verify", "copy", "repair", "expire", "label", "erase", "forget", "rebuild"];
+const KINDS: [&str; 14] = [
+    "backup",
+    "restore",
+    "verify",
+    "scrub",
+    "copy",
+    "consolidate",
+    "reclaim",
+    "care",
+    "repair",
+    "expire",
+    "label",
+    "erase",
+    "forget",
+    "rebuild",
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct History {

@@ -121,8 +121,12 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// What a policy backs up, or copies.
+/// What a policy backs up, copies, or looks after.
 fn backs_up(row: &BackupPolicyRow) -> String {
+    if !row.care_of.is_empty() {
+        let pools = if row.care_of.len() == 1 { "pool" } else { "pools" };
+        return format!("nothing: care of {pools} {}", row.care_of.join(", "));
+    }
     let Some(copies) = &row.copies_of else {
         return row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" ");
     };

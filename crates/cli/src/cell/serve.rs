@@ -30,7 +30,7 @@ use crate::progress::{Display, Standing, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
 use crate::wording::forgotten_text;
-use crate::work::{Served, copy_served, run_served};
+use crate::work::{Served, care_served, copy_served, run_served};
 
 /// Why nothing can be asked of clients.
 const NO_CELL: &str = "this server does not listen for clients: start it with --listen, or set listen under [server] in \
@@ -360,11 +360,14 @@ impl Worker for InProcess<'_> {
         };
         let (session, drives) = (run.place.session, run.place.drives);
         let policy = self.site.policy(name).ok().flatten();
-        let ran = if policy.is_some_and(|policy| policy.config.is_of_copies()) {
+        let ran = if policy.as_ref().is_some_and(|policy| !policy.config.makes_backups()) {
             let watch = Arc::new(RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() });
             let _seen = self.seen(run.run.run, Seen::Restore(Arc::clone(&watch)));
             let served = Served { site: &site, entered, client: None, session, drives, network: None };
-            copy_served(&served, &run.run, &display, &watch)
+            match policy.is_some_and(|policy| policy.config.is_of_care()) {
+                true => care_served(&served, &run.run, &display, &watch),
+                false => copy_served(&served, &run.run, &display, &watch),
+            }
         } else {
             let watch = Arc::new(BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() });
             let _seen = self.seen(run.run.run, Seen::Backup(Arc::clone(&watch)));

@@ -93,6 +93,12 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
                 "policy {name} backs up {clients}, and a server runs it: `capstan queue add {name}`"
             )));
         }
+        if job.is_of_care() {
+            let pools = job.care_of.join(", ");
+            return Err(Failure::Usage(format!(
+                "policy {name} looks after the volumes of pool {pools}, and a server runs it: `capstan queue add {name}`"
+            )));
+        }
         if job.is_of_copies() {
             let copied = job.copies_of.join(", ");
             return Err(Failure::Usage(format!(

@@ -62,7 +62,8 @@ pub(crate) fn reclaim(cli: &Globals, args: &args::Reclaim) -> Result<ExitCode, F
     };
     recorded(&display, &site, ("reclaim", &names.join(", ")), |record| {
         let mut outcome = Outcome::default();
-        let mut work = || Ok(outcome.of(cli, &display, &site, &plan, options, &watch)?);
+        let mut tell = |line: &str, done: &Reclaimed| show(cli, &display, line, done);
+        let mut work = || Ok(outcome.of(&display, &site, &plan, options, &watch, &mut tell)?);
         let work = || audited(&site, ShellAct::Reclaim, &names, &mut work);
         let ended = display.follow(&|| Standing::of_reading(&watch), work);
         record.tally = Tally { files: 0, bytes: outcome.bytes, stored: outcome.bytes };
@@ -128,15 +129,15 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Reclaims volumes, and tells of each.
+    /// Reclaims volumes; warns of what stays on each, and tells how it went, in a line.
     pub(super) fn of(
         &mut self,
-        cli: &Globals,
         display: &Display,
         site: &Site,
         plan: &ReclaimPlan,
         options: ReclaimOptions,
         watch: &RestoreWatch,
+        tell: &mut dyn FnMut(&str, &Reclaimed),
     ) -> Result<(), DirectorError> {
         site.reclaim(plan, options, watch, &mut |done| {
             self.bytes += done.bytes;
@@ -148,7 +149,8 @@ impl Outcome {
                 }
                 VolumeFate::Scratch | VolumeFate::Retired | VolumeFate::SetAside => self.emptied += 1,
             }
-            show(cli, display, done);
+            warn_of_left(display, done);
+            tell(&in_a_line(done), done);
         })
     }
 
@@ -164,20 +166,22 @@ impl Outcome {
     }
 }
 
-fn show(cli: &Globals, display: &Display, done: &Reclaimed) {
+fn warn_of_left(display: &Display, done: &Reclaimed) {
     for (object, reason) in done.left.iter().take(LEFT_NAMED) {
         display.warn(&format!("object {} stays on volume {}: {reason}", short_id(*object), done.volser));
     }
     if done.left.len() > LEFT_NAMED {
         display.warn(&format!("{} more objects stay on volume {}", done.left.len() - LEFT_NAMED, done.volser));
     }
+}
+
+fn show(cli: &Globals, display: &Display, line: &str, done: &Reclaimed) {
     if cli.json {
         // A reader that is gone changes nothing of what was done.
         let _ = json::print(&json::Event::Reclaimed(done.into()));
         return;
     }
-    let line = in_a_line(done);
-    display.note(&line);
+    display.note(line);
     println!("{line}");
 }
 

@@ -10,9 +10,9 @@ use std::path::{Component, PathBuf};
 
 use capstan_mover::{PathPatterns, SnapshotUse};
 use capstan_tape::with_causes;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
+use super::lists::{copied, looked_after, not_empty, to_go};
 use crate::keep::KeepRule;
 use crate::pools::{DEFAULT_POOL, name_of_copy};
 
@@ -131,31 +131,33 @@ pub struct JobConfig {
     /// Whether they are forgotten only while the disk that they lie on is filled above its mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrate_when_full: Option<bool>,
+    /// The pools whose volumes a policy looks after; it backs up nothing then.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "looked_after")]
+    pub care_of: Vec<String>,
+    /// Enough of what they hold is read back to say that fewer than one block in so many is bad.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scrub_one_in: Option<u64>,
+    /// Blocks that are read at each place that is drawn for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scrub_place: Option<u32>,
+    /// Full volumes of which less than so many percent are needed are emptied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_below: Option<u8>,
+    /// Whether volumes are emptied that were set aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_suspect: Option<bool>,
+    /// Volumes that a run empties, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_max: Option<u16>,
+    /// Generations whose volumes are emptied, what was written is read back, and that are written no more.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "to_go")]
+    pub retire_generations: Vec<String>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
     /// How long after a failure it is tried again; twice as long after each further one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<String>,
-}
-
-/// Names of machines. Whoever takes the last one out of a list does not mean that of the server.
-fn not_empty<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
-    some_of(names, "remove the line if the server's own machine is meant")
-}
-
-/// Names of policies whose backups are copied.
-fn copied<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
-    some_of(names, "name the policies whose backups are copied")
-}
-
-/// A list that may not be empty.
-fn some_of<'de, D: Deserializer<'de>>(names: D, advice: &str) -> Result<Vec<String>, D::Error> {
-    let names = Vec::deserialize(names)?;
-    match names.is_empty() {
-        true => Err(D::Error::custom(format!("it is empty: {advice}"))),
-        false => Ok(names),
-    }
 }
 
 /// What a job backs up.
@@ -320,6 +322,12 @@ impl JobConfig {
         if name == MANUAL {
             return Err((None, "backups of no job or policy are called manual: use another name".to_owned()));
         }
+        if self.is_of_care() {
+            return self.check_care();
+        }
+        if let Some((key, _)) = self.care_keys().find(|(_, is_set)| *is_set) {
+            return wrong(key, "it is for care of volumes: set care_of, or remove it");
+        }
         if self.is_of_copies() {
             return self.check_copies(name);
         }
@@ -459,7 +467,7 @@ impl JobConfig {
     }
 
     /// The settings that only backups have, and whether each is set.
-    fn backup_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
+    pub(super) fn backup_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
         [
             ("sources", !self.sources.is_empty()),
             ("stdin", self.stdin.is_some()),

@@ -130,6 +130,7 @@ impl JobConfig {
         ]
         .into_iter()
         .chain(self.copying_keys())
+        .chain(self.care_keys())
     }
 
     fn catch_up(&self) -> Result<CatchUp, Wrong> {

@@ -300,16 +300,16 @@ fn with_problems(facts: &Facts, lines: &mut Vec<Attention>) {
             continue;
         }
         let whose = facts.queued.is_policy(policy).then_some(client.as_str());
-        let which = last_run_of(&facts.queued.named(policy), whose, facts.queued.is_of_copies(policy));
+        let which = last_run_of(&facts.queued.named(policy), whose, facts.queued.is_without_backups(policy));
         lines.push(of_problems(last, &which));
     }
 }
 
-/// The last run of a policy or job, in words. One that copies makes no backup, and is no client's.
-fn last_run_of(named: &str, client: Option<&str>, copies: bool) -> String {
-    match client.filter(|_| !copies) {
+/// The last run of a policy or job, in words. One that makes no backups is no client's.
+fn last_run_of(named: &str, client: Option<&str>, is_without_backups: bool) -> String {
+    match client.filter(|_| !is_without_backups) {
         Some(client) => format!("the last backup by {named} for {client}"),
-        None if copies => format!("the last run of {named}"),
+        None if is_without_backups => format!("the last run of {named}"),
         None => format!("the last backup by {named}"),
     }
 }

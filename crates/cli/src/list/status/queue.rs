@@ -62,8 +62,8 @@ pub(super) struct Queued {
     scheduled: usize,
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,
-    /// Policies that copy what others back up.
-    of_copies: Vec<String>,
+    /// Policies that make no backups.
+    without_backups: Vec<String>,
     /// The clients that policies name now.
     pub(super) clients: HashSet<String>,
     /// Policies that name clients by labels that none has now, and which.
@@ -207,8 +207,8 @@ impl Queued {
         let drives = drives.collect();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
-        let of_copies = look.policies.iter().filter(|policy| policy.config.is_of_copies());
-        let of_copies = of_copies.map(|policy| policy.name.clone()).collect();
+        let without_backups = look.policies.iter().filter(|policy| !policy.config.makes_backups());
+        let without_backups = without_backups.map(|policy| policy.name.clone()).collect();
         let clients = look.policies.iter().flat_map(|policy| policy.config.clients_of(site.client()));
         let clients = clients.map(str::to_owned).collect();
         let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
@@ -233,7 +233,7 @@ impl Queued {
         let tries_restore = began.any(|ago_ns| (0..TRIES_FOR_NS).contains(&ago_ns));
         Ok(Self {
             of_clients,
-            of_copies,
+            without_backups,
             clients,
             of_nobody,
             unnamed,
@@ -290,9 +290,9 @@ impl Queued {
         format!("{what} {name}")
     }
 
-    /// Whether a policy of this name copies what others back up.
-    pub(super) fn is_of_copies(&self, name: &str) -> bool {
-        self.of_copies.iter().any(|policy| policy == name)
+    /// Whether a policy of this name makes no backups: it copies those of others, or looks after volumes.
+    pub(super) fn is_without_backups(&self, name: &str) -> bool {
+        self.without_backups.iter().any(|policy| policy == name)
     }
 
     /// Whether a policy of this name names clients.

@@ -11,14 +11,14 @@ use super::json::{assert_described, events, schemas};
 
 const HOME: &str = "[policies.home]\nsources = [\"SOURCE\"]\nschedule = \"mon..fri 22:00\"\nspread = \"1h\"\n";
 
-fn write_policies(bench: &Bench, text: &str) -> String {
+pub(super) fn write_policies(bench: &Bench, text: &str) -> String {
     let path = bench.source().with_file_name("cell.toml");
     fs::write(&path, text.replace("SOURCE", &bench.source_text())).unwrap();
     path.display().to_string()
 }
 
 /// A server until it is done with the queue; gives the events that it printed.
-fn serve_until_done(bench: &Bench, runs: usize) -> Vec<Value> {
+pub(super) fn serve_until_done(bench: &Bench, runs: usize) -> Vec<Value> {
     let mut server = bench.command(&["server", "run", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut events = Vec::new();
     let mut ended_runs = 0;

@@ -159,7 +159,7 @@ fn every_line_of_keys_is_as_the_page_says() {
 }
 
 /// Each line that one of several kinds describes, by the name of its event.
-fn told(schemas: &Value, kinds: &[&str], lines: &[Value]) -> Vec<String> {
+pub(super) fn told(schemas: &Value, kinds: &[&str], lines: &[Value]) -> Vec<String> {
     let known: Vec<_> = kinds.iter().flat_map(|kind| schemas[kind]["oneOf"].as_array().unwrap()).collect();
     let name = |event: &Value| {
         assert!(known.iter().any(|schema| fits(event, schema, schemas)), "not on the page: {event}");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod care;
 mod catalog_copy;
 mod cell;
 mod client;

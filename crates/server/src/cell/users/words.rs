@@ -39,6 +39,9 @@ pub struct BackupPolicyRow {
     /// What it copies; left out where it makes backups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_of: Option<CopiedRow>,
+    /// The pools whose volumes it looks after; left out where it makes backups or copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub care_of: Vec<String>,
     /// Why it cannot be run on this machine; null if it can.
     pub fault: Option<String>,
     /// When it was changed last, nanoseconds since 1970.

@@ -1,0 +1,120 @@
+//! Runs of policies that look after the volumes of pools: samples are read back, and volumes emptied.
+
+use capstan_catalog::QueuedRun;
+use capstan_director::{
+    DirectorError, JobConfig, ReclaimOptions, ReclaimRequest, ScrubAmount, ScrubRequest, Shortfall, Site, Tally,
+    subject_of_job,
+};
+use capstan_mover::RestoreWatch;
+
+use super::job::{Served, policy_of};
+use super::reclaim::Outcome;
+use super::scrub;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::progress::{Display, Standing};
+use crate::units;
+use crate::work::recorded::recorded;
+
+/// How sure the statement of a scrub is.
+const CERTAINTY: f64 = 0.99;
+
+/// Runs a policy of care for a server; gives the exit code that a command would have had, and how it went in a line.
+pub(crate) fn care_served(
+    served: &Served<'_>,
+    run: &QueuedRun,
+    display: &Display,
+    watch: &RestoreWatch,
+) -> Result<(u8, String), Failure> {
+    let site = served.site.beside(display.events())?;
+    let job = policy_of(&site, &run.policy)?;
+    let mut message = String::new();
+    let subject = format!("{} pool {}", subject_of_job(&run.policy), job.care_of.join(", "));
+    let code = recorded(display, &site, ("care", &subject), |record| {
+        served.note_entry(display)?;
+        let mut care = Care { site: &site, job: &job, display, watch, said: Vec::new(), bytes: 0, problems: false };
+        let done = display.follow(&|| Standing::of_reading(watch), || care.all());
+        record.tally = Tally { files: 0, bytes: care.bytes, stored: care.bytes };
+        record.message = care.said.join("; ");
+        message.clone_from(&record.message);
+        done?;
+        Ok(if care.problems { DONE_WITH_PROBLEMS } else { 0 })
+    })?;
+    Ok((code, message))
+}
+
+/// One run.
+struct Care<'r> {
+    site: &'r Site,
+    job: &'r JobConfig,
+    display: &'r Display,
+    watch: &'r RestoreWatch,
+    /// What came of it so far.
+    said: Vec<String>,
+    bytes: u64,
+    problems: bool,
+}
+
+impl Care<'_> {
+    /// All that the policy says. What is to go is emptied before what is sparse: that is urgent, this is not.
+    fn all(&mut self) -> Result<(), DirectorError> {
+        let job = self.job;
+        if let Some(one_in) = job.scrub_one_in {
+            self.scrub(one_in)?;
+        }
+        let mut left = usize::from(job.reclaim_max.unwrap_or(u16::MAX));
+        let of_pools = ReclaimRequest { pools: job.care_of.clone(), ..ReclaimRequest::default() };
+        if !job.retire_generations.is_empty() {
+            let request = ReclaimRequest { generations: job.retire_generations.clone(), ..of_pools.clone() };
+            self.reclaim(&request, true, &mut left)?;
+        }
+        let suspect = job.reclaim_suspect == Some(true);
+        if suspect || job.reclaim_below.is_some() {
+            let below = job.reclaim_below.map(|percent| f64::from(percent) / 100.0);
+            self.reclaim(&ReclaimRequest { below, suspect, ..of_pools }, false, &mut left)?;
+        }
+        Ok(())
+    }
+
+    fn scrub(&mut self, one_in: u64) -> Result<(), DirectorError> {
+        let plan = self.site.plan_scrub(&ScrubRequest {
+            volumes: Vec::new(),
+            pools: self.job.care_of.clone(),
+            place_blocks: self.job.scrub_place.unwrap_or(1),
+            amount: ScrubAmount::OneIn(one_in),
+            certainty: CERTAINTY,
+            seed: None,
+        })?;
+        let report = self.site.scrub(plan, self.watch)?;
+        let (statement, is_good) = scrub::said(self.display, &report);
+        self.said.push(statement);
+        self.problems |= !is_good;
+        Ok(())
+    }
+
+    fn reclaim(&mut self, request: &ReclaimRequest, retire: bool, left: &mut usize) -> Result<(), DirectorError> {
+        let mut plan = self.site.plan_reclaim(request)?;
+        let later = plan.volumes.len().saturating_sub(*left);
+        plan.volumes.truncate(*left);
+        *left -= plan.volumes.len();
+        if plan.volumes.is_empty() {
+            return Ok(());
+        }
+        let options = ReclaimOptions {
+            retire,
+            verify: retire,
+            shortfall: Shortfall::Fail,
+            in_this_library: self.job.unit.is_some(),
+        };
+        let mut outcome = Outcome::default();
+        let display = self.display;
+        let done = outcome.of(display, self.site, &plan, options, self.watch, &mut |line, _| display.say(line));
+        self.bytes += outcome.bytes;
+        self.problems |= outcome.not_emptied > 0;
+        let later = match later {
+            0 => String::new(),
+            later => format!(", {} left for the next run", units::counted(later as u64, "volume")),
+        };
+        self.said.push(format!("{}{later}", outcome.in_a_line()));
+        done
+    }
+}
