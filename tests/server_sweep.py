@@ -3,14 +3,15 @@
 
 usage: tests/server_sweep.py [--rounds N] [--seed S] [--keep]
 
-Three policies are due every few seconds, a fourth that copies what two of them have backed up, and a fifth that migrates what one of
-them has. In each round a server runs for a moment, while runs are entered, held, released and
+Three policies are due every few seconds, a fourth that copies what two of them have backed up, a fifth that migrates what one of
+them has, and a sixth that reads samples of their volumes and empties those of which little is needed. In each round a server runs for a moment, while runs are entered, held, released and
 cancelled, and sources are backed up by hand; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
 second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
 must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
 missed; every run that says it is done is so in the history, each by an entry of its own; nothing waits; what the policies
 back up can be read back, and all volumes verify; each backup of the two has one whole copy more; what was migrated is in
-its first pool no more; and chains are bounded by full backups that are made of incrementals, and give back what these do.
+its first pool no more; chains are bounded by full backups that are made of incrementals, and give back what these do; and
+volumes were emptied, so that no full one is left of which little is needed.
 """
 
 import argparse
@@ -33,7 +34,12 @@ COPIES = {"vault": 7, "safe": 11}
 COPIED = {"vault": ("one", "two"), "safe": ("two",)}
 # The one of them that migrates.
 MIGRATES = "safe"
+# The policy that looks after volumes; full ones of which less than so many percent are needed are emptied.
+CARE = {"care": 4}
+BELOW = 75
 DRIVES = 2
+# The policy whose older backups expire.
+EXPIRES = "three"
 # How many incrementals are made on a full backup before a full one is made of them.
 CONSOLIDATE_AFTER = 3
 SECONDS_MAX = 90
@@ -54,12 +60,18 @@ class Sweep:
         for name, period in PERIODS.items():
             lines += [f"[policies.{name}]", f'sources = ["{self.scratch / name}"]', 'level = "incremental"', 'retry_after = "1s"',
                       f"copies = {2 if name == 'three' else 1}", f"consolidate_after = {CONSOLIDATE_AFTER}"]
+            if name == EXPIRES:
+                lines.append("keep = { last = 2 }")
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
         for name, period in COPIES.items():
             lines += [f"[policies.{name}]", f"copies_of = {list(COPIED[name])}", f'pool = "{name}"', 'unit = "west"', 'retry_after = "1s"']
             if name == MIGRATES:
                 lines.append('migrate_after = "0s"')
+            if with_schedules:
+                lines.append(f'schedule = "*:*:0/{period}"')
+        for name, period in CARE.items():
+            lines += [f"[policies.{name}]", 'care_of = ["default", "default-copy2"]', "scrub_one_in = 20", f"reclaim_below = {BELOW}", 'retry_after = "1s"']
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
         path = self.scratch / "cell.toml"
@@ -70,11 +82,11 @@ class Sweep:
         for name in PERIODS:
             (self.scratch / name).mkdir()
             self.add_file(name)
-        self.capstan.must("--quiet", "init", "--volume-size", "64M", "--drives", DRIVES, "--volumes-max", 400)
+        self.capstan.must("--quiet", "init", "--volume-size", "4M", "--drives", DRIVES, "--volumes-max", 400)
         self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
         with (self.capstan.state / "capstan.toml").open("a") as settings:
             settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 1\n')
-        for name in COPIES:
+        for name in ("default-copy2", *COPIES):
             self.capstan.must("--quiet", "pools", "add", name)
         self.made = time.time()
         self.capstan.must("--quiet", "policies", "apply", self.policies(True))
@@ -84,16 +96,16 @@ class Sweep:
 
     def meddle(self):
         """What people do meanwhile. Nothing of it may fail but for what the run has become since."""
-        what = self.random.choice(["add", "cancel", "hold", "release", "rerun", "backup", "look", "file", "pause"])
+        what = self.random.choice(["add", "cancel", "hold", "release", "rerun", "backup", "look", "file", "pause", "expire"])
         if what == "file":
             self.add_file(self.random.choice(list(PERIODS)))
             return
         if what == "pause":
             time.sleep(self.random.uniform(0, 0.5))
             return
-        arguments = {"backup": ["backup", self.random.choice(list(PERIODS)), "--wait=writer"], "look": ["queue"]}.get(what, ["queue", what])
+        arguments = {"backup": ["backup", self.random.choice(list(PERIODS)), "--wait=writer"], "look": ["queue"], "expire": ["expire", "--yes"]}.get(what, ["queue", what])
         if what == "add":
-            arguments.append(self.random.choice(list(PERIODS | COPIES)))
+            arguments.append(self.random.choice(list(PERIODS | COPIES | CARE)))
         elif what in ("cancel", "hold", "release", "rerun"):
             rows = self.capstan.rows("queue") if what != "rerun" else self.capstan.rows("queue", "done")
             if not rows:
@@ -135,8 +147,11 @@ class Sweep:
         for name in (*PERIODS, *COPIES):
             self.capstan.must("--quiet", "queue", "add", name)
             self.until_empty()
-        # And what was in use when it was to be forgotten.
-        self.capstan.must("--quiet", "expire")
+        # And what was in use when it was to be forgotten, or held something that was.
+        self.capstan.must("--quiet", "expire", "--yes")
+        for name in CARE:
+            self.capstan.must("--quiet", "queue", "add", name)
+            self.until_empty()
         self.server.end(signal.SIGTERM)
         self.server = None
 
@@ -155,7 +170,7 @@ class Sweep:
     def account(self, checks):
         """Whether what the queue says it did adds up."""
         rows = self.capstan.rows("queue", "done", "--last", 100_000)
-        for name, period in (PERIODS | COPIES).items():
+        for name, period in (PERIODS | COPIES | CARE).items():
             own = [row for row in rows if row["policy"] == name]
             many = [re.match(r"(one|\d+) runs? w", row["message"]) for row in own if row["state"] == "missed" and row["due_ns"] is None]
             missed = sum(1 if found[1] == "one" else int(found[1]) for found in many)
@@ -202,6 +217,7 @@ class Sweep:
             while base := rows.get(at["base"]):
                 at, length = base, length + 1
             checks.check(f"the last backup of {name} stands on a full one within {CONSOLIDATE_AFTER} incrementals", length <= CONSOLIDATE_AFTER + 1, length)
+        made = [row for row in made if row["consolidates"] in rows]
         for row in self.random.sample(made, min(len(made), 6)):
             files = []
             for number, object_id in enumerate((row["object"], row["consolidates"])):
@@ -209,6 +225,16 @@ class Sweep:
                 self.capstan.must("--quiet", "restore", object_id, "--to", target)
                 files.append({path.relative_to(target): path.read_bytes() for path in target.rglob("*") if path.is_file()})
             checks.check(f"{row['object'][-8:]} of {row['policy']} gives back what {row['consolidates'][-8:]} does", files[0] == files[1], files[0].keys() ^ files[1].keys())
+
+    def prove_care(self, checks):
+        """Whether volumes were emptied, and none is left to be; and whether all samples were good."""
+        runs = [row["message"] for row in self.capstan.rows("history", "--last", 100_000, "--kind", "care")]
+        emptied = [message for message in runs if re.search(r"[1-9][0-9]* volumes? emptied", message)]
+        checks.check(f"{len(emptied)} of {len(runs)} runs emptied volumes", emptied or self.rounds < 10, runs[:5])
+        bad = [message for message in runs if re.search(r"read, [1-9][0-9,]* bad", message)]
+        checks.check("no sample met a bad block", not bad, bad)
+        left = self.capstan.rows("reclaim", "--dry-run", "--below", BELOW, "--pool", "default")
+        checks.check(f"no full volume is left of which less than {BELOW} % are needed", not left, left)
 
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}
@@ -221,6 +247,7 @@ class Sweep:
         checks.check("nothing counts as running", not running, running)
         self.prove_copies(checks)
         self.prove_consolidated(checks)
+        self.prove_care(checks)
         for name in PERIODS:
             self.capstan.must("--quiet", "backup", name)
             target = self.scratch / "restored"
