@@ -100,8 +100,8 @@ impl Catalog {
         Ok(forgotten)
     }
 
-    /// Forgets what a life of a volume has of copies that another volume of them has ended on, in one transaction; gives
-    /// those. Whoever asks has seen that the other volumes hold all of them.
+    /// Forgets what a life of a volume has of copies that another volume of them has ended on, in one transaction;
+    /// gives those. Whoever asks has seen that the other volumes hold all of them.
     ///
     /// # Errors
     /// The database cannot be written; all stay then.
@@ -115,7 +115,7 @@ impl Catalog {
         let mut left = Vec::new();
         for (object, copy) in copies {
             let elsewhere = "SELECT 1 FROM copies
-                             WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
+                WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
             if !transaction.exists(elsewhere, params![object.0, copy, life])? {
                 continue;
             }

@@ -83,7 +83,9 @@ impl RunningOut {
                 true => "Raise its volumes_max in capstan.toml and restart the server",
                 false => "Put new cartridges into it and run `capstan label`",
             };
-            let text = format!("{subject}{others}{then}. {more}, or let backups go (`capstan expire --dry-run`)");
+            let text = format!(
+                "{subject}{others}{then}. {more}, empty volumes that hold little (`capstan reclaim --dry-run`), or let backups go (`capstan expire --dry-run`)"
+            );
             lines.push(Attention::told(TellEvent::Scratch, format!("scratch {library}"), subject, text));
         }
     }
