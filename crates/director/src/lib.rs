@@ -31,6 +31,7 @@ mod drive_waits;
 mod earlier_attempts;
 mod elsewhere;
 mod error;
+mod estimate;
 mod events;
 mod expiry;
 mod file_search;

@@ -17,15 +17,6 @@ use crate::ranges::{missing_ranges, stream_lengths};
 use crate::select::{Located, Place, WhichCopy};
 use crate::site::{Site, locked};
 
-/// Bytes a second that virtual volumes are taken to give, for the estimate.
-const READ_RATE: u64 = 400 << 20;
-
-/// What a LOCATE on a virtual volume is taken to cost, for the estimate.
-const LOCATE_NS: u64 = 100_000;
-
-/// What a mount of a virtual volume is taken to cost, for the estimate.
-const MOUNT_NS: u64 = 20_000_000;
-
 /// One mount of a plan.
 #[derive(Debug, Clone)]
 pub struct PassRow {
@@ -288,9 +279,7 @@ impl Site {
         incomplete.sort();
         incomplete.dedup();
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File && entry.entry.member_len > 0;
-        let estimate_ns = passes.len() as u64 * MOUNT_NS
-            + reads.locates() * LOCATE_NS
-            + (u128::from(read_bytes) * 1_000_000_000 / u128::from(READ_RATE)) as u64;
+        let estimate_ns = self.estimate_ns(&wanted, &reads)?;
         Ok(RestorePlan {
             members: entries.iter().filter(|entry| entry.entry.member_len > 0).count() as u64,
             bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),

@@ -22,7 +22,7 @@ use capstan_catalog::{MediumKind, Resource, Volume, VolumeState, Wish};
 use capstan_format::{ObjectId, Volser, VolumeId};
 use capstan_mover::RestoreWatch;
 
-use crate::mounter::Mounter;
+use crate::mounter::{Mounter, generation_of};
 use crate::request::Shortfall;
 use crate::shared::apart;
 use crate::site::{Site, locked};
@@ -170,7 +170,7 @@ impl Site {
                 volser: volume.volser.clone(),
                 pool: pool.clone(),
                 state: volume.state,
-                generation: volume.generation.clone(),
+                generation: generation_of(volume),
                 labelled_ns: volume.labelled_ns,
                 written: volume.written,
                 needed: needed.bytes,
@@ -330,7 +330,9 @@ impl ReclaimRequest {
         if !is_of_pool || volume.checkpoint_lbn == 0 {
             return false;
         }
-        let is_old = volume.generation.as_ref().is_some_and(|own| self.generations.contains(own));
+        let bare = |name: &str| name.replace('-', "").to_ascii_lowercase();
+        let is_old = generation_of(volume)
+            .is_some_and(|own| self.generations.iter().any(|generation| bare(generation) == bare(&own)));
         let is_sparse = |below: f64| {
             volume.state == VolumeState::Full
                 && volume.medium == MediumKind::Rewritable

@@ -163,15 +163,6 @@ impl ReadPlan {
     pub fn blocks_skipped(&self) -> u64 {
         self.passes.iter().map(Pass::blocks_skipped).sum()
     }
-
-    /// Times the tape goes elsewhere than on.
-    pub fn locates(&self) -> u64 {
-        let jumps = self.passes.iter().map(|pass| {
-            let pairs = pass.runs.iter().zip(pass.runs.iter().skip(1));
-            1 + pairs.filter(|(a, b)| a.lbn + u64::from(a.blocks) != b.lbn).count() as u64
-        });
-        jumps.sum()
-    }
 }
 
 /// Orders what is wanted: the lowest copy that has it, and as few mounts as streams that come front to back allow.
@@ -374,7 +365,7 @@ mod tests {
         let plan = plan_reads(&wanted(vec![member(250, 100)], vec![extent(0, 1, 10, 50, 0)]));
         let run = Run { stream: 0, connection: 0, base: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
         assert_eq!(plan.passes, [Pass { volume: 0, runs: vec![run] }]);
-        assert_eq!((plan.blocks(), plan.blocks_skipped(), plan.locates()), (2, 0, 1));
+        assert_eq!((plan.blocks(), plan.blocks_skipped()), (2, 0));
     }
 
     #[test]
