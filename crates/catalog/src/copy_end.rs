@@ -100,8 +100,8 @@ impl Catalog {
         Ok(forgotten)
     }
 
-    /// Forgets what a life of a volume has of copies that another volume of them has ended on, in one transaction;
-    /// gives those. Whoever asks has seen that the other volumes hold all of them.
+    /// Forgets what a life of a volume has of copies that another volume of them has ended on, which is not set aside
+    /// and whose key is not destroyed; in one transaction. Gives those. Whoever asks has seen that the other volumes hold all of them.
     ///
     /// # Errors
     /// The database cannot be written; all stay then.
@@ -114,9 +114,11 @@ impl Catalog {
         let life = life.0.cast_signed();
         let mut left = Vec::new();
         for (object, copy) in copies {
-            let elsewhere = "SELECT 1 FROM copies
-                WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1";
-            if !transaction.exists(elsewhere, params![object.0, copy, life])? {
+            let elsewhere = "SELECT 1 FROM copies JOIN volumes USING (volume)
+                WHERE object = ?1 AND copy = ?2 AND volume <> ?3 AND ended = 1
+                AND state <> ?4 AND key_destroyed_ns IS NULL";
+            let suspect = VolumeState::Suspect.code();
+            if !transaction.exists(elsewhere, params![object.0, copy, life, suspect])? {
                 continue;
             }
             for table in ["extents", "verifications", "copies"] {

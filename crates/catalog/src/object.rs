@@ -142,6 +142,8 @@ pub struct NeededOnVolume {
     pub objects: u64,
     /// Bytes that this takes on it.
     pub bytes: u64,
+    /// The same before compression.
+    pub plain_bytes: u64,
 }
 
 impl Catalog {
@@ -248,14 +250,21 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read, or a barcode in it is damaged.
     pub fn needed_on_volumes(&self) -> Result<Vec<NeededOnVolume>, CatalogError> {
-        let query = "SELECT volser, COUNT(DISTINCT copies.object), CAST(COALESCE(SUM(stored), 0) AS BIGINT)
+        let query = "SELECT volser, COUNT(DISTINCT copies.object), CAST(COALESCE(SUM(stored), 0) AS BIGINT),
+                            CAST(COALESCE(SUM(plain), 0) AS BIGINT)
                      FROM copies JOIN objects USING (object) JOIN volumes USING (volume)
-                     LEFT JOIN (SELECT object, volume, CAST(SUM(stored_len) AS BIGINT) AS stored FROM extents
+                     LEFT JOIN (SELECT object, volume, CAST(SUM(stored_len) AS BIGINT) AS stored,
+                                       CAST(SUM(plain_len) AS BIGINT) AS plain FROM extents
                                 GROUP BY object, volume) AS held
                          ON held.object = copies.object AND held.volume = copies.volume
                      WHERE expired_ns IS NULL GROUP BY volser ORDER BY volser";
         self.db.query(query, &[], |row| {
-            Ok(NeededOnVolume { volser: volser(row, 0)?, objects: row.get(1)?, bytes: row.get(2)? })
+            Ok(NeededOnVolume {
+                volser: volser(row, 0)?,
+                objects: row.get(1)?,
+                bytes: row.get(2)?,
+                plain_bytes: row.get(3)?,
+            })
         })
     }
 

@@ -36,6 +36,8 @@ pub enum Resource {
     CopyOf(ObjectId),
     /// A volume: its place in a drive, and what becomes of it.
     Volume(Volser),
+    /// The right to empty a volume: nothing is added to it meanwhile.
+    Emptying(Volser),
     /// A pool. Alone, it is removed; shared, it is written to.
     Pool(String),
     /// The right to look for what volumes of a pool hold and the catalog lacks.
@@ -116,6 +118,7 @@ impl Resource {
             Self::Object(_) => "object",
             Self::CopyOf(_) => "copy of",
             Self::Volume(_) => "volume",
+            Self::Emptying(_) => "emptying",
             Self::Pool(_) => "pool",
             Self::CatchUp(_) => "catch-up",
             Self::Seat { .. } => "seat",
@@ -128,7 +131,7 @@ impl Resource {
             // No machine's name has a zero in it.
             Self::Source { client, source } => [client.as_bytes(), &[0], source].concat(),
             Self::Object(object) | Self::CopyOf(object) => object.0.to_vec(),
-            Self::Volume(volser) => volser.as_str().as_bytes().to_vec(),
+            Self::Volume(volser) | Self::Emptying(volser) => volser.as_str().as_bytes().to_vec(),
             Self::Pool(name) | Self::CatchUp(name) => name.as_bytes().to_vec(),
             Self::Seat { library, number } if library == MAIN_LIBRARY => number.to_be_bytes().to_vec(),
             Self::Seat { library, number } => [&number.to_be_bytes(), library.as_bytes()].concat(),
@@ -147,6 +150,7 @@ impl Resource {
             "object" => name.try_into().ok().map(|id| Self::Object(ObjectId(id))),
             "copy of" => name.try_into().ok().map(|id| Self::CopyOf(ObjectId(id))),
             "volume" => text().and_then(|text| Volser::new(text).ok()).map(Self::Volume),
+            "emptying" => text().and_then(|text| Volser::new(text).ok()).map(Self::Emptying),
             "pool" => text().map(|text| Self::Pool(text.to_owned())),
             "catch-up" => text().map(|text| Self::CatchUp(text.to_owned())),
             "server" => Some(Self::Server),

@@ -111,7 +111,8 @@ impl Failure {
                 DirectorError::Busy { .. } | DirectorError::SourceInUse { .. } | DirectorError::InUse { .. } => BUSY,
                 DirectorError::Interrupted
                 | DirectorError::RestoreInterrupted
-                | DirectorError::ConsolidationStopped { .. } => STOPPED,
+                | DirectorError::ConsolidationStopped { .. }
+                | DirectorError::ReclaimStopped => STOPPED,
                 _ => FAILED,
             },
         }

@@ -175,6 +175,7 @@ impl AppendHost {
         let mut in_use = self.mounter.holds.volumes()?;
         in_use.retain(|volser| Some(volser) != own);
         in_use.extend_from_slice(barred);
+        in_use.extend(self.mounter.holds.emptied()?);
         // Behind the look at the reservations: what was let go of before that look is seen as it was left. And before
         // the look into the library: what is made meanwhile is no volume that is away.
         let (volumes, lifetimes) = {

@@ -599,6 +599,15 @@ pub enum DirectorError {
         /// The object that a full one is made of.
         object: ObjectId,
     },
+    /// Operator: Ctrl-C while volumes are emptied.
+    #[error("stopped; what was moved counts, and the next `capstan reclaim` goes on with the rest")]
+    ReclaimStopped,
+    /// Operator: a generation that no volume has.
+    #[error("no volume is of generation {generation}: `capstan volumes --json` has the generation of each")]
+    UnknownGeneration {
+        /// Its name, as it was given.
+        generation: String,
+    },
     /// Operator: an object has as many copies as there are numbers.
     #[error("object {object} has had 255 copies: erase volumes of copies that are not needed")]
     TooManyCopies {

@@ -174,6 +174,15 @@ impl Holds {
         Ok(volumes.collect())
     }
 
+    /// Volumes that jobs empty, or will.
+    pub(crate) fn emptied(&self) -> Result<Vec<Volser>, CatalogError> {
+        let volumes = self.living()?.into_iter().filter_map(|held| match held.resource {
+            Resource::Emptying(volser) => Some(volser),
+            _ => None,
+        });
+        Ok(volumes.collect())
+    }
+
     /// What jobs have that live.
     pub(crate) fn living(&self) -> Result<Vec<Reservation>, CatalogError> {
         let own = locked(&HELD);
@@ -284,7 +293,7 @@ pub(crate) fn what(resource: &Resource) -> String {
         Resource::Source { source, .. } => format!("source {}", String::from_utf8_lossy(source)),
         Resource::Object(object) => format!("object {object}"),
         Resource::CopyOf(object) => format!("a copy of object {object}"),
-        Resource::Volume(volser) => format!("volume {volser}"),
+        Resource::Volume(volser) | Resource::Emptying(volser) => format!("volume {volser}"),
         Resource::Pool(pool) => format!("pool {pool}"),
         Resource::CatchUp(pool) => format!("what is missing of pool {pool}"),
         Resource::Seat { .. } => "each drive".to_owned(),

@@ -137,7 +137,9 @@ pub use reclaim::{ReclaimOptions, ReclaimPlan, ReclaimRequest, ReclaimableVolume
 pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
-pub use scrub::{ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, ScrubbedVolume, bad_at_most, to_be_drawn};
+pub use scrub::{
+    ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, ScrubbedVolume, UnscrubbedVolume, bad_at_most, to_be_drawn,
+};
 pub use select::Place;
 pub use server_term::{
     AUDIT_ANCHOR_FACT, DriveUse, RunAsked, RunLevel, RunStart, ServerTerm, SourceInUse, VolumeInUse,

@@ -2,14 +2,18 @@
 //! by.
 //!
 //! ```text
-//! volume of which little is needed --closed--> copies on it, in the order of the tape
+//! volume of which little is needed --reserved--> copies on it, in the order of the tape
 //!     --what other volumes of the copy do not hold--> written elsewhere --all there--> the catalog leaves the volume
 //!     --nothing left--> scratch, or retired
 //! ```
 //! The copy stays what it is: its number, its pool and its end. Blocks are handed on as they are. A run that is
 //! stopped, or killed, leaves some blocks of a copy on two volumes; the next one writes only what is lacking still.
-//! Until the catalog has left a volume, each restore may read it; what cannot be read of it and is nowhere else keeps
-//! it from being left.
+//! Until the catalog has left a volume, each restore may read it. What another volume holds counts only while that can
+//! be read: it is not set aside, its key is there, and nobody failed to mount it. What cannot be read of a volume and
+//! is nowhere else keeps it from being left.
+//!
+//! Nothing is added to a volume while it is to be emptied ([`Resource::Emptying`]), and nothing any more to those of a
+//! generation that is to go: they are retired before the first of them is read.
 
 mod moving;
 
@@ -21,12 +25,14 @@ use std::time::Instant;
 use capstan_catalog::{MediumKind, Resource, Volume, VolumeState, Wish};
 use capstan_format::{ObjectId, Volser, VolumeId};
 use capstan_mover::RestoreWatch;
+use capstan_tape::with_causes;
 
+use crate::DirectorError;
+use crate::hold::Hold;
 use crate::mounter::{Mounter, generation_of};
 use crate::request::Shortfall;
 use crate::shared::apart;
 use crate::site::{Site, locked};
-use crate::{DirectorError, Event};
 
 /// Which volumes are reclaimed.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +43,7 @@ pub struct ReclaimRequest {
     pub pools: Vec<String>,
     /// Full volumes of which less than this share is needed.
     pub below: Option<f64>,
-    /// Volumes of these generations.
+    /// Volumes of these generations, which are to go: they are retired, whatever is on them.
     pub generations: Vec<String>,
     /// Volumes that were set aside.
     pub suspect: bool,
@@ -46,10 +52,12 @@ pub struct ReclaimRequest {
 /// How volumes are reclaimed.
 #[derive(Debug, Clone, Copy)]
 pub struct ReclaimOptions {
-    /// Volumes that are empty then are never written again.
+    /// Volumes that are empty then are never written again; those of a generation that is to go are not in any case.
     pub retire: bool,
-    /// What was written is read back before the catalog leaves a volume.
+    /// What was written is read back before the catalog leaves a volume; of a generation that is to go in any case.
     pub verify: bool,
+    /// So many volumes are emptied, at most.
+    pub most: usize,
     /// What to do where a pool has no volume.
     pub shortfall: Shortfall,
     /// Everything is written in the library of the site, not in that which has volumes of the pool.
@@ -77,17 +85,24 @@ pub struct ReclaimableVolume {
     pub objects: u64,
     /// Blocks on record as damaged, and errors that were seen.
     pub faults: u64,
+    /// Whether its generation is to go.
+    pub is_to_go: bool,
+    /// Whether something of an object on it is lost, so that it cannot be emptied.
+    pub holds_lost: bool,
     life: VolumeId,
+    plain: u64,
 }
 
 /// Volumes to reclaim, in this order: those with most faults first, then those of which least is needed, or that are
-/// oldest where their generation is to go.
+/// oldest where their generation is to go. Last are those that cannot be emptied.
 #[derive(Debug, Clone, Default)]
 pub struct ReclaimPlan {
     /// Them.
     pub volumes: Vec<ReclaimableVolume>,
     /// Volumes that cannot be, and why.
     pub left_out: Vec<(Volser, String)>,
+    /// Volumes of generations that are to go, and that are not retired yet; nothing on some of them is needed.
+    pub retires: Vec<Volser>,
 }
 
 /// What became of a volume.
@@ -134,7 +149,8 @@ impl Site {
     /// Chooses volumes to reclaim. One that nothing is needed of is none: `expire` frees it.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownVolume`] or [`DirectorError::UnknownPool`]; otherwise the catalog cannot be read.
+    /// [`DirectorError::UnknownVolume`], [`DirectorError::UnknownPool`] or [`DirectorError::UnknownGeneration`];
+    /// otherwise the catalog cannot be read.
     pub fn plan_reclaim(&self, request: &ReclaimRequest) -> Result<ReclaimPlan, DirectorError> {
         for volser in &request.volumes {
             Mounter::new(self).volume(volser)?;
@@ -146,26 +162,47 @@ impl Site {
         let (volumes, needed, damage) = apart(&self.catalog, |catalog| {
             Ok::<_, DirectorError>((catalog.volumes()?, catalog.needed_on_volumes()?, catalog.damage()?))
         })?;
+        for generation in &request.generations {
+            if !volumes.iter().any(|volume| is_of(volume, generation)) {
+                return Err(DirectorError::UnknownGeneration { generation: generation.clone() });
+            }
+        }
         let needed: HashMap<_, _> = needed.into_iter().map(|needed| (needed.volser.clone(), needed)).collect();
         let in_use: HashSet<String> = self.volumes_in_use()?.into_iter().map(|held| held.volser).collect();
+        let lost = self.lost_parts()?;
         let mut plan = ReclaimPlan::default();
         for volume in &volumes {
             let is_named = request.volumes.contains(&volume.volser);
-            if !is_named && !request.takes(volume, needed.get(&volume.volser).map_or(0, |needed| needed.bytes)) {
+            let is_to_go = request.generations.iter().any(|generation| is_of(volume, generation))
+                && volume.pool.as_ref().is_none_or(|pool| request.takes_pool(pool));
+            if is_to_go && !matches!(volume.state, VolumeState::Retired | VolumeState::Suspect) {
+                plan.retires.push(volume.volser.clone());
+            }
+            let needed = needed.get(&volume.volser);
+            if !is_named && !is_to_go && !request.takes(volume, needed.map_or(0, |needed| needed.bytes)) {
                 continue;
             }
             let mut leave = |reason: &str| plan.left_out.push((volume.volser.clone(), reason.to_owned()));
-            let (Some(life), Some(pool), Some(needed)) = (volume.id, &volume.pool, needed.get(&volume.volser)) else {
-                if is_named {
-                    leave("nothing on it is needed");
+            let (life, pool, needed) = match (volume.id, &volume.pool, needed) {
+                (Some(life), Some(pool), Some(needed)) => (life, pool, needed),
+                (Some(_), None, Some(_)) => {
+                    leave("it holds something that is needed, and is in no pool: `capstan verify` says how it stands");
+                    continue;
                 }
-                continue;
+                _ => {
+                    if is_named {
+                        leave("nothing on it is needed");
+                    }
+                    continue;
+                }
             };
             if in_use.contains(volume.volser.as_str()) {
                 leave("another job uses it");
                 continue;
             }
             let damaged = damage.iter().filter(|damage| damage.volser == volume.volser);
+            let holds_lost = !lost.is_empty()
+                && locked(&self.catalog).copies_on(&volume.volser)?.iter().any(|(object, _)| lost.bytes(*object) > 0);
             plan.volumes.push(ReclaimableVolume {
                 volser: volume.volser.clone(),
                 pool: pool.clone(),
@@ -176,109 +213,96 @@ impl Site {
                 needed: needed.bytes,
                 objects: needed.objects,
                 faults: damaged.map(|damage| damage.blocks.blocks).sum::<u64>().saturating_add(volume.errors),
+                is_to_go,
+                holds_lost,
                 life,
+                plain: needed.plain_bytes,
             });
         }
-        let by_age = !request.generations.is_empty();
         plan.volumes.sort_by_key(|volume| {
-            let then = if by_age { volume.labelled_ns.unwrap_or(0).cast_unsigned() } else { volume.needed };
-            (Reverse(volume.faults), then, volume.volser.clone())
+            let by_age = volume.labelled_ns.unwrap_or(0).cast_unsigned();
+            let then = if volume.is_to_go { by_age } else { volume.needed };
+            (volume.holds_lost, Reverse(volume.faults), then, volume.volser.clone())
         });
         Ok(plan)
     }
 
-    /// Reclaims volumes, one after the other; tells of each when it is done. None of them is written to meanwhile.
+    /// Reclaims volumes, one after the other; tells of each when it is done. None of them is written to meanwhile. What
+    /// cannot be done of one does not keep others from it; the first such failure is given back.
     ///
     /// # Errors
-    /// [`DirectorError::Interrupted`] if `watch` stopped it; [`DirectorError::NoVolume`] if a pool has no room, and
-    /// [`DirectorError::OneDrive`] if there is none to write with. What was told of is done all the same.
+    /// [`DirectorError::ReclaimStopped`] if `watch` stopped it; otherwise the catalog cannot be read or written. What
+    /// was told of is done all the same.
     pub fn reclaim(
         &self,
         plan: &ReclaimPlan,
         options: ReclaimOptions,
         watch: &RestoreWatch,
         told: &mut dyn FnMut(&Reclaimed),
-    ) -> Result<(), DirectorError> {
+    ) -> Result<Option<DirectorError>, DirectorError> {
         let _presence = self.presence()?;
-        watch.planned.fetch_add(plan.volumes.iter().map(|volume| volume.needed).sum(), Ordering::Relaxed);
-        let mut closed = Vec::new();
-        let reclaimed = self.reclaim_each(plan, options, watch, told, &mut closed);
-        for volser in &closed {
-            // What it has room for is written there again.
-            let reopened = locked(&self.catalog).update_volume(volser, |volume| {
-                if volume.state == VolumeState::Full {
-                    volume.state = VolumeState::Filling;
-                }
-            });
-            if let Err(error) = reopened {
-                let message = format!("volume {volser} stays full, though it has room: {error}");
-                (self.events)(Event::Notice { message });
-            }
+        for volser in &plan.retires {
+            locked(&self.catalog).update_volume(volser, |volume| volume.state = VolumeState::Retired)?;
         }
-        reclaimed
-    }
-
-    fn reclaim_each(
-        &self,
-        plan: &ReclaimPlan,
-        options: ReclaimOptions,
-        watch: &RestoreWatch,
-        told: &mut dyn FnMut(&Reclaimed),
-        closed: &mut Vec<Volser>,
-    ) -> Result<(), DirectorError> {
+        let planned = plan.volumes.iter().take(options.most).map(|volume| volume.plain).sum();
+        watch.planned.fetch_add(planned, Ordering::Relaxed);
         // All of them, before the first is read: none may be what another one is written to.
-        let mut left_to_others = HashSet::new();
+        let mut holds: HashMap<&Volser, Hold> = HashMap::new();
         for volume in &plan.volumes {
-            match self.close(volume) {
-                Ok(was_open) => closed.extend(was_open.then(|| volume.volser.clone())),
-                Err(DirectorError::InUse { .. }) => drop(left_to_others.insert(volume.volser.clone())),
-                Err(error) => return Err(error),
+            let wish = Wish::alone(Resource::Emptying(volume.volser.clone()));
+            if let Ok(hold) = self.holds.reserve(&wish)? {
+                holds.insert(&volume.volser, hold);
             }
         }
+        let (mut first_failure, mut without_room, mut emptied) = (None, HashSet::new(), 0);
         for volume in &plan.volumes {
+            if emptied >= options.most {
+                break;
+            }
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::ReclaimStopped);
+            }
             let began = Instant::now();
-            let mut done = Reclaimed {
-                volser: volume.volser.clone(),
-                pool: volume.pool.clone(),
-                copies: 0,
-                bytes: 0,
-                blocks: 0,
-                onto: Vec::new(),
-                left: Vec::new(),
-                fate: VolumeFate::Needed,
-                kept_by: None,
-                elapsed_ns: 0,
-            };
-            if left_to_others.contains(&volume.volser) {
-                done.kept_by = Some("another job uses it".to_owned());
+            let mut done = Reclaimed::of(volume);
+            if !holds.contains_key(&volume.volser) {
+                done.kept_by = Some("another job empties it".to_owned());
+            } else if without_room.contains(&volume.pool) {
+                done.kept_by = Some(format!("pool {} has no volume to write to", volume.pool));
             } else {
-                let site = match options.in_this_library {
-                    true => self.clone(),
-                    false => self.clone().in_library_of_pool(&volume.pool)?,
-                };
-                site.move_off(volume, options, watch, &mut done)?;
-                site.settle(volume, options, &mut done)?;
+                match self.empty(volume, options, watch, &mut done) {
+                    Ok(()) => {}
+                    Err(_) if watch.stop.load(Ordering::Relaxed) => return Err(DirectorError::ReclaimStopped),
+                    Err(error @ DirectorError::Catalog(_)) => return Err(error),
+                    Err(error) => {
+                        if matches!(error, DirectorError::NoVolume { .. }) {
+                            without_room.insert(volume.pool.clone());
+                        }
+                        done.kept_by = Some(with_causes(&error));
+                        first_failure.get_or_insert(error);
+                    }
+                }
             }
-            if done.fate != VolumeFate::Needed {
-                closed.retain(|volser| *volser != volume.volser);
-            }
+            holds.remove(&volume.volser);
+            emptied += usize::from(done.is_emptied());
             done.elapsed_ns = began.elapsed().as_nanos() as u64;
             told(&done);
         }
-        Ok(())
+        Ok(first_failure)
     }
 
-    /// Has nobody write to a volume any more; whether it had room.
-    fn close(&self, volume: &ReclaimableVolume) -> Result<bool, DirectorError> {
-        let _hold = self.holds.volume(&volume.volser)?;
-        let mut was_open = false;
-        locked(&self.catalog).update_volume(&volume.volser, |known| {
-            was_open = known.state == VolumeState::Filling && known.id == Some(volume.life);
-            if was_open {
-                known.state = VolumeState::Full;
-            }
-        })?;
-        Ok(was_open)
+    fn empty(
+        &self,
+        volume: &ReclaimableVolume,
+        options: ReclaimOptions,
+        watch: &RestoreWatch,
+        done: &mut Reclaimed,
+    ) -> Result<(), DirectorError> {
+        let site = match options.in_this_library {
+            true => self.clone(),
+            false => self.clone().in_library_of_pool(&volume.pool)?,
+        };
+        site.move_off(volume, options, watch, done)?;
+        site.settle(volume, options, done)
     }
 
     /// Says what becomes of a volume once all that could be moved is.
@@ -294,15 +318,15 @@ impl Site {
             return Ok(());
         };
         let mut catalog = locked(&self.catalog);
+        let Some(known) = catalog.volume(volser)?.filter(|known| known.id == Some(volume.life)) else {
+            done.kept_by = Some("it was labelled anew meanwhile".to_owned());
+            return Ok(());
+        };
         if !catalog.objects_on(volser)?.is_empty() {
             return Ok(());
         }
-        let known = catalog.volume(volser)?.filter(|known| known.id == Some(volume.life));
-        let Some(known) = known else { return Ok(()) };
-        let retires = options.retire || known.medium == MediumKind::WriteOnce;
+        let retires = options.retire || volume.is_to_go || known.medium == MediumKind::WriteOnce;
         (done.fate, done.kept_by) = match known.state {
-            _ if retires => (VolumeFate::Retired, None),
-            VolumeState::Suspect => (VolumeFate::SetAside, None),
             _ if catalog.opened_volumes()?.contains(&volume.life) => {
                 let reason = format!(
                     "a backup that wrote on it was killed, and it may hold more than the catalog knows. `capstan label \
@@ -310,6 +334,8 @@ impl Site {
                 );
                 (VolumeFate::Kept, Some(reason))
             }
+            _ if retires => (VolumeFate::Retired, None),
+            VolumeState::Suspect => (VolumeFate::SetAside, None),
             VolumeState::Retired => (VolumeFate::Retired, None),
             _ => (VolumeFate::Scratch, None),
         };
@@ -323,21 +349,49 @@ impl Site {
     }
 }
 
+impl Reclaimed {
+    fn of(volume: &ReclaimableVolume) -> Self {
+        Self {
+            volser: volume.volser.clone(),
+            pool: volume.pool.clone(),
+            copies: 0,
+            bytes: 0,
+            blocks: 0,
+            onto: Vec::new(),
+            left: Vec::new(),
+            fate: VolumeFate::Needed,
+            kept_by: None,
+            elapsed_ns: 0,
+        }
+    }
+
+    /// Whether nothing on it is needed any more, and nothing keeps it as it is.
+    pub fn is_emptied(&self) -> bool {
+        !matches!(self.fate, VolumeFate::Needed | VolumeFate::Kept)
+    }
+}
+
+/// Whether a volume is of a generation, whatever its name's case and with or without hyphens.
+fn is_of(volume: &Volume, generation: &str) -> bool {
+    let bare = |name: &str| name.replace('-', "").to_ascii_lowercase();
+    generation_of(volume).is_some_and(|own| bare(&own) == bare(generation))
+}
+
 impl ReclaimRequest {
+    fn takes_pool(&self, pool: &String) -> bool {
+        self.pools.is_empty() || self.pools.contains(pool)
+    }
+
     /// Whether a volume is meant that is not named.
     fn takes(&self, volume: &Volume, needed: u64) -> bool {
-        let is_of_pool = volume.pool.as_ref().is_some_and(|pool| self.pools.is_empty() || self.pools.contains(pool));
-        if !is_of_pool || volume.checkpoint_lbn == 0 {
+        if !volume.pool.as_ref().is_some_and(|pool| self.takes_pool(pool)) || volume.checkpoint_lbn == 0 {
             return false;
         }
-        let bare = |name: &str| name.replace('-', "").to_ascii_lowercase();
-        let is_old = generation_of(volume)
-            .is_some_and(|own| self.generations.iter().any(|generation| bare(generation) == bare(&own)));
         let is_sparse = |below: f64| {
             volume.state == VolumeState::Full
                 && volume.medium == MediumKind::Rewritable
                 && (needed as f64) < below * volume.written as f64
         };
-        is_old || self.suspect && volume.state == VolumeState::Suspect || self.below.is_some_and(is_sparse)
+        self.suspect && volume.state == VolumeState::Suspect || self.below.is_some_and(is_sparse)
     }
 }

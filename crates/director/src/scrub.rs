@@ -6,11 +6,12 @@
 //! ```
 //! A place is a block, or some blocks that stand behind one another. Each is as likely to be drawn as every other one
 //! of all volumes that are looked at, so what is met says how many bad ones there are at most. A place with a block
-//! that cannot be read is bad; so a smaller share of blocks than of places is, wherever damage clusters. What is on
-//! record as damaged already is not among them.
+//! that cannot be read is bad, and no more blocks are than bad places hold, wherever damage clusters. Blocks on record
+//! as damaged are not among those that are drawn: how many there are is known, and said.
 //!
-//! Volumes are read one after the other, each in the order of the tape. A volume of which not all that was drawn could
-//! be read, for no fault of its medium, is left out with all its places: those of the others are a fair sample still.
+//! Volumes are read one after the other, each in the order of the tape. What cannot be mounted because of what is on it
+//! is bad altogether. A volume that cannot be read for another reason is left out with all its places, and so are those
+//! that a run that was stopped did not come to: what was drawn of the others is a fair sample still.
 
 mod confidence;
 mod draw;
@@ -27,7 +28,7 @@ use capstan_tape::with_causes;
 use fastrand::Rng;
 
 pub use self::confidence::{bad_at_most, to_be_drawn};
-use self::draw::{Places, draw};
+use self::draw::{Drawn, Places, apart as drawn_apart, draw};
 use crate::damage::BadPlaces;
 use crate::label::random_u64;
 use crate::mounter::{Mounter, ReadMounter};
@@ -36,7 +37,7 @@ use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
 /// Places that are read before it is told how many, and looked whether to stop.
-const TOLD_EVERY: usize = 64;
+const TOLD_EVERY: usize = 256;
 
 /// What is read back.
 #[derive(Debug, Clone)]
@@ -73,8 +74,10 @@ pub struct ScrubbedVolume {
     pub volser: Volser,
     /// Its pool.
     pub pool: String,
-    /// Blocks on it that somebody needs.
+    /// Blocks on it that somebody needs, without those on record as damaged.
     pub blocks: u64,
+    /// Those on record as damaged that somebody needs.
+    pub known_bad: u64,
     /// Places that these are.
     pub places: u64,
     /// Those that are drawn.
@@ -82,7 +85,18 @@ pub struct ScrubbedVolume {
     /// Those of them that cannot be read.
     pub bad: u64,
     life: VolumeId,
-    numbers: BTreeSet<u64>,
+    numbers: Drawn,
+}
+
+/// A volume that is not looked at.
+#[derive(Debug, Clone)]
+pub struct UnscrubbedVolume {
+    /// Its barcode.
+    pub volser: Volser,
+    /// Blocks on it that somebody needs.
+    pub blocks: u64,
+    /// Why it is not.
+    pub reason: String,
 }
 
 /// What will be read.
@@ -90,10 +104,12 @@ pub struct ScrubbedVolume {
 pub struct ScrubPlan {
     /// Volumes that something is needed of, by barcode; from some nothing is drawn.
     pub volumes: Vec<ScrubbedVolume>,
-    /// Volumes that are not looked at, and why.
-    pub left_out: Vec<(Volser, String)>,
+    /// Volumes that are not looked at.
+    pub left_out: Vec<UnscrubbedVolume>,
     /// Blocks of a place.
     pub place_blocks: u32,
+    /// The share of bad blocks that is to be ruled out, if one is.
+    pub wanted_share: Option<f64>,
     /// What the statement is to say of how sure it is.
     pub certainty: f64,
     /// Repeats the draw, as long as volumes hold what they hold now.
@@ -117,20 +133,24 @@ impl ScrubPlan {
 pub struct ScrubReport {
     /// Volumes that the statement is about, with what was drawn and met.
     pub volumes: Vec<ScrubbedVolume>,
-    /// Volumes that it is not about, and why.
-    pub left_out: Vec<(Volser, String)>,
+    /// Volumes that it is not about.
+    pub left_out: Vec<UnscrubbedVolume>,
     /// Volumes whose keys are not there, and why.
     pub without_key: Vec<(Volser, DirectorError)>,
     /// Blocks of a place.
     pub place_blocks: u32,
+    /// The share of bad blocks that was to be ruled out, if one was.
+    pub wanted_share: Option<f64>,
     /// How sure the statement is.
     pub certainty: f64,
     /// Repeats the draw.
     pub seed: u64,
-    /// Blocks that were read.
+    /// Blocks that were read, of all volumes.
     pub blocks: u64,
-    /// Blocks that cannot be read; they are on record.
+    /// Blocks that cannot be read, of all volumes; they are on record.
     pub bad_blocks: u64,
+    /// Whether it was stopped before its end.
+    pub is_stopped: bool,
     /// How long it took.
     pub elapsed_ns: u64,
 }
@@ -143,11 +163,24 @@ impl ScrubReport {
         self.volumes.iter().fold((0, 0, 0), add)
     }
 
-    /// How large a share of the places is bad at most, and so of the blocks.
+    /// Blocks of the volumes that are on record as damaged; no place has one of them.
+    pub fn known_bad(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.known_bad).sum()
+    }
+
+    /// How large a share of the blocks is bad at most, of those that are in places.
     pub fn bad_at_most(&self) -> f64 {
         let (all, drawn, bad) = self.places();
-        bad_at_most(all, drawn, bad, self.certainty)
+        let blocks: u64 = self.volumes.iter().map(|volume| volume.blocks).sum();
+        let of_places = bad_at_most(all, drawn, bad, self.certainty);
+        (of_places * blocks_of_places(all, self.place_blocks, blocks)).min(1.0)
     }
+}
+
+/// How many times as many blocks as there are so many places could hold: the last one of each volume is short, and the
+/// bad ones may be the long ones.
+fn blocks_of_places(places: u64, place_blocks: u32, blocks: u64) -> f64 {
+    if blocks == 0 { 1.0 } else { (places as f64 * f64::from(place_blocks) / blocks as f64).max(1.0) }
 }
 
 impl Site {
@@ -176,8 +209,8 @@ impl Site {
         let (mut volumes, mut left_out) = (Vec::new(), Vec::new());
         for volume in known.iter().filter(is_meant) {
             let (Some(life), Some(pool)) = (volume.id, &volume.pool) else { continue };
-            let places = self.places_of(&volume.volser, request.place_blocks)?;
-            if places.places() == 0 {
+            let (places, known_bad) = self.places_of(&volume.volser, request.place_blocks)?;
+            if places.places() == 0 && known_bad == 0 {
                 continue;
             }
             let is_held = in_use.iter().any(|held| held.volser == volume.volser.as_str());
@@ -190,55 +223,58 @@ impl Site {
                         volser: volume.volser.clone(),
                         pool: pool.clone(),
                         blocks: places.blocks(),
+                        known_bad,
                         places: places.places(),
                         drawn: 0,
                         bad: 0,
                         life,
-                        numbers: BTreeSet::new(),
+                        numbers: Drawn::Some(Vec::new()),
                     });
                     continue;
                 }
             };
-            left_out.push((volume.volser.clone(), reason.to_owned()));
+            let blocks = places.blocks() + known_bad;
+            left_out.push(UnscrubbedVolume { volser: volume.volser.clone(), blocks, reason: reason.to_owned() });
         }
         let seed = request.seed.unwrap_or_else(|| random_u64() >> 32);
         let all = volumes.iter().map(|volume| volume.places).sum::<u64>();
-        let wanted = match request.amount {
-            ScrubAmount::Places(places) => places,
-            ScrubAmount::Share(share) => (all as f64 * share).ceil() as u64,
-            ScrubAmount::OneIn(one_in) => to_be_drawn(one_in, request.certainty),
-        };
-        let mut drawn = draw(all, wanted, &mut Rng::with_seed(seed)).into_iter().peekable();
-        let mut before = 0;
-        for volume in &mut volumes {
-            let end = before + volume.places;
-            while let Some(number) = drawn.next_if(|number| *number < end) {
-                volume.numbers.insert(number - before);
+        let blocks = volumes.iter().map(|volume| volume.blocks).sum::<u64>();
+        let (wanted, wanted_share) = match request.amount {
+            ScrubAmount::Places(places) => (places, None),
+            ScrubAmount::Share(share) => ((all as f64 * share).ceil() as u64, None),
+            ScrubAmount::OneIn(one_in) => {
+                let of_places = one_in as f64 * blocks_of_places(all, request.place_blocks, blocks);
+                (to_be_drawn(of_places.ceil() as u64, request.certainty), Some(1.0 / one_in as f64))
             }
-            volume.drawn = volume.numbers.len() as u64;
-            before = end;
+        };
+        let drawn = draw(all, wanted, &mut Rng::with_seed(seed));
+        let parts: Vec<u64> = volumes.iter().map(|volume| volume.places).collect();
+        for (volume, numbers) in volumes.iter_mut().zip(drawn_apart(&drawn, &parts)) {
+            (volume.drawn, volume.numbers) = (numbers.count(), numbers);
         }
         let ScrubRequest { place_blocks, certainty, .. } = *request;
-        Ok(ScrubPlan { volumes, left_out, place_blocks, certainty, seed })
+        Ok(ScrubPlan { volumes, left_out, place_blocks, wanted_share, certainty, seed })
     }
 
-    /// Reads what was drawn, and puts on record what cannot be read.
+    /// Reads what was drawn, and puts on record what cannot be read. One that `watch` stopped speaks of the volumes
+    /// that it came to the end of.
     ///
     /// # Errors
-    /// [`DirectorError::RestoreInterrupted`] if `watch` stopped it: nothing is stated then, and what was found bad is
-    /// on record. Otherwise the catalog cannot be read. A volume that cannot be read is in the report.
+    /// The catalog cannot be read. A volume that cannot be read is in the report.
     pub fn scrub(&self, plan: ScrubPlan, watch: &RestoreWatch) -> Result<ScrubReport, DirectorError> {
         let began = Instant::now();
-        let ScrubPlan { volumes, left_out, place_blocks, certainty, seed } = plan;
+        let ScrubPlan { volumes, left_out, place_blocks, wanted_share, certainty, seed } = plan;
         let mut report = ScrubReport {
             volumes: Vec::new(),
             left_out,
             without_key: Vec::new(),
             place_blocks,
+            wanted_share,
             certainty,
             seed,
             blocks: 0,
             bad_blocks: 0,
+            is_stopped: false,
             elapsed_ns: 0,
         };
         let len_of = |volume: &ScrubbedVolume| -> Result<u64, DirectorError> {
@@ -252,21 +288,39 @@ impl Site {
         }
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         for mut volume in volumes {
-            let block_len = len_of(&volume)?;
-            match self.scrub_volume(&mut volume, place_blocks, block_len, &mut host, watch, &mut report) {
-                Ok(()) => report.volumes.push(volume),
-                Err(DirectorError::Interrupted) => return Err(DirectorError::RestoreInterrupted),
-                Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
-                    report.left_out.push((volume.volser.clone(), with_causes(&error)));
-                    report.without_key.push((volume.volser, error));
+            let (blocks, block_len) = (volume.blocks + volume.known_bad, len_of(&volume)?);
+            report.is_stopped |= watch.stop.load(Ordering::Relaxed);
+            let read = match report.is_stopped {
+                true => Err(DirectorError::Interrupted),
+                false => self.scrub_volume(&mut volume, place_blocks, block_len, &mut host, watch, &mut report),
+            };
+            let error = match read {
+                Ok(()) => {
+                    report.volumes.push(volume);
+                    continue;
                 }
-                Err(error) => {
-                    let reason = with_causes(&error);
-                    let message = format!("volume {} could not be read: {reason}", volume.volser);
+                Err(error) => error,
+            };
+            let volser = volume.volser.clone();
+            let mut reason = with_causes(&error);
+            match error {
+                _ if watch.stop.load(Ordering::Relaxed) => {
+                    report.is_stopped = true;
+                    "this was stopped before".clone_into(&mut reason);
+                }
+                DirectorError::Keys(_) | DirectorError::KeysLocked => report.without_key.push((volser.clone(), error)),
+                // Nothing on it can be read: so much is known of each of its places.
+                error if error.blames_medium() => {
+                    host.note_bad(&[], "scrub");
+                    let message = format!("volume {volser} cannot be read, so all of it counts as bad: {reason}");
                     (self.events)(Event::Notice { message });
-                    report.left_out.push((volume.volser, reason));
+                    volume.bad = volume.drawn;
+                    report.volumes.push(volume);
+                    continue;
                 }
+                _ => {}
             }
+            report.left_out.push(UnscrubbedVolume { volser, blocks, reason });
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
@@ -282,7 +336,7 @@ impl Site {
         watch: &RestoreWatch,
         report: &mut ScrubReport,
     ) -> Result<(), DirectorError> {
-        if volume.numbers.is_empty() {
+        if volume.drawn == 0 {
             return Ok(());
         }
         let place = VolumePlace { volser: volume.volser.clone(), volume: volume.life };
@@ -294,45 +348,67 @@ impl Site {
             });
         }
         // Objects may have been given up since: what nobody needs any more is in no place.
-        let places = self.places_of(&volume.volser, place_blocks)?;
-        let drawn: Vec<Vec<Range<u64>>> =
-            volume.numbers.iter().map(|number| places.of(*number)).filter(|blocks| !blocks.is_empty()).collect();
-        let blocks: Vec<Range<u64>> = drawn.iter().flatten().cloned().collect();
-        let mut between = BetweenBlocks::new(place.clone(), blocks.iter().cloned(), &watch.stop);
-        for some in blocks.chunks(TOLD_EVERY) {
-            let Some(last) = some.last() else { break };
-            let before = between.blocks;
-            let read = host.read_between(&place, &mut between, last.end);
-            watch.taken.fetch_add((between.blocks - before) * block_len, Ordering::Relaxed);
-            if watch.stop.load(Ordering::Relaxed) || read.is_err() {
-                host.note_bad(&between.bad, "scrub");
-                read?;
+        let (places, known_bad) = self.places_of(&volume.volser, place_blocks)?;
+        (volume.blocks, volume.places, volume.known_bad) = (places.blocks(), places.places(), known_bad);
+        let (mut drawn, mut bad, mut not_read) = (0, 0, 0);
+        let mut unread = None;
+        let mut left = volume.numbers.numbers().map(|number| places.of(number)).filter(|blocks| !blocks.is_empty());
+        loop {
+            let some: Vec<Vec<Range<u64>>> = left.by_ref().take(TOLD_EVERY).collect();
+            let Some(end) = some.last().and_then(|blocks| blocks.last()).map(|run| run.end) else { break };
+            let mut between = BetweenBlocks::new(place.clone(), some.iter().flatten().cloned(), &watch.stop);
+            let read = host.read_between(&place, &mut between, end);
+            host.note_bad(&between.bad, "scrub");
+            report.blocks += between.blocks;
+            report.bad_blocks += between.bad.iter().map(|bad| bad.blocks).sum::<u64>();
+            watch.taken.fetch_add(between.blocks * block_len, Ordering::Relaxed);
+            read?;
+            if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
             }
+            unread = unread.or_else(|| between.lost.iter().find(|lost| !lost.of_medium).map(ToString::to_string));
+            let lost_by = |of_medium| -> BTreeSet<u64> {
+                let lost = between.lost.iter().filter(|lost| lost.of_medium == of_medium);
+                lost.filter_map(|lost| lost.lbn).collect()
+            };
+            let (of_medium, of_others) = (lost_by(true), lost_by(false));
+            let meets = |blocks: &[Range<u64>], lbns: &BTreeSet<u64>| {
+                blocks.iter().any(|run| lbns.range(run.clone()).next().is_some())
+            };
+            drawn += some.len() as u64;
+            for blocks in &some {
+                let is_bad = meets(blocks, &of_medium);
+                bad += u64::from(is_bad);
+                not_read += u64::from(!is_bad && meets(blocks, &of_others));
+            }
         }
-        host.note_bad(&between.bad, "scrub");
-        report.blocks += between.blocks;
-        report.bad_blocks += between.bad.iter().map(|bad| bad.blocks).sum::<u64>();
-        if let Some(lost) = between.lost.iter().find(|lost| !lost.of_medium) {
-            return Err(DirectorError::Output { reason: lost.to_string() });
+        drop(left);
+        // With a fault of the medium beside them, the others are hardly the drive's.
+        match unread.filter(|_| bad == 0) {
+            Some(reason) => Err(DirectorError::Output { reason }),
+            None => {
+                (volume.drawn, volume.bad) = (drawn, bad + not_read);
+                Ok(())
+            }
         }
-        let bad: BTreeSet<u64> = between.lost.iter().filter_map(|lost| lost.lbn).collect();
-        let is_bad = |blocks: &&Vec<Range<u64>>| blocks.iter().any(|run| bad.range(run.clone()).next().is_some());
-        volume.drawn = drawn.len() as u64;
-        volume.bad = drawn.iter().filter(is_bad).count() as u64;
-        (volume.blocks, volume.places) = (places.blocks(), places.places());
-        Ok(())
     }
 
-    /// The blocks of a volume that somebody needs and that are not on record as damaged, in places.
-    fn places_of(&self, volser: &Volser, place_blocks: u32) -> Result<Places, DirectorError> {
-        let sound = apart(&self.catalog, |catalog| {
+    /// The blocks of a volume that somebody needs, in places, without those on record as damaged; and how many these
+    /// are.
+    fn places_of(&self, volser: &Volser, place_blocks: u32) -> Result<(Places, u64), DirectorError> {
+        let (needed, sound) = apart(&self.catalog, |catalog| {
             let extents = catalog.extents_on(volser)?;
-            BadPlaces::of(catalog)?.sound_of_each(catalog, extents)
+            let sound = BadPlaces::of(catalog)?.sound_of_each(catalog, extents.clone())?;
+            Ok::<_, DirectorError>((extents, sound))
         })?;
-        let blocks = sound
-            .iter()
-            .map(|Extent { record, .. }| record.first_lbn..record.first_lbn.saturating_add(u64::from(record.blocks)));
-        Ok(Places::new(blocks.collect(), place_blocks))
+        let blocks = |extents: &[Extent]| {
+            let blocks = extents.iter().map(|Extent { record, .. }| {
+                record.first_lbn..record.first_lbn.saturating_add(u64::from(record.blocks))
+            });
+            Places::new(blocks.collect(), place_blocks)
+        };
+        let sound = blocks(&sound);
+        let known_bad = blocks(&needed).blocks().saturating_sub(sound.blocks());
+        Ok((sound, known_bad))
     }
 }

@@ -42,10 +42,11 @@ pub(crate) struct Reclaim {
     #[arg(long = "pool", value_name = "POOL")]
     pub(crate) pools: Vec<String>,
     /// Full volumes of which less than this share is needed, such as 30%
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with_all = ["generations", "retire"])]
     pub(crate) below: Option<f64>,
-    /// Volumes of this generation, such as LTO-6; also several times. They are written no more meanwhile
-    #[arg(long = "generation", value_name = "GENERATION")]
+    /// Volumes of this generation, such as LTO-6, which is to go; also several times. All of them are retired at once,
+    /// and what was written is read back
+    #[arg(long = "generation", value_name = "GENERATION", conflicts_with = "suspect")]
     pub(crate) generations: Vec<String>,
     /// Volumes that were set aside, as something was found wrong with them
     #[arg(long)]
@@ -56,8 +57,8 @@ pub(crate) struct Reclaim {
     /// Read back what was written before a volume is left
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Reclaim no more than so many volumes, those with most faults or least on them
-    #[arg(long, value_name = "COUNT")]
+    /// Empty no more than so many volumes, those with most faults or least on them
+    #[arg(long, value_name = "COUNT", value_parser = positive)]
     pub(crate) volumes_max: Option<usize>,
     /// Storage unit, or library, to write to [default: the library that has volumes of the pool]
     #[arg(long)]
@@ -68,6 +69,14 @@ pub(crate) struct Reclaim {
     /// Only say which volumes would be reclaimed
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Do not ask before volumes are retired
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{text:?} is not a number above 0"))
 }
 
 /// `30%` or `30`, as a share.

@@ -1,6 +1,8 @@
 //! What looking after volumes ends with.
 
-use capstan_director::{ReclaimableVolume, Reclaimed, ScrubPlan, ScrubReport, ScrubbedVolume, VolumeFate};
+use capstan_director::{
+    ReclaimableVolume, Reclaimed, ScrubPlan, ScrubReport, ScrubbedVolume, UnscrubbedVolume, VolumeFate,
+};
 use capstan_format::ObjectId;
 use capstan_server::cell::users::media_words::volume_state_word;
 #[cfg(test)]
@@ -8,7 +10,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::media::ObjectReason;
-use super::restore::VolumeReason;
 use super::{id, words};
 
 /// A sample that would be read.
@@ -24,13 +25,13 @@ pub(crate) struct ToScrubLine {
     /// Volumes that would be mounted.
     mounts: usize,
     /// Volumes that would be left out, and why.
-    left_out: Vec<VolumeReason>,
+    left_out: Vec<UnscrubbedLine>,
 }
 
 impl From<&ScrubPlan> for ToScrubLine {
     fn from(plan: &ScrubPlan) -> Self {
         let (drawn, places) = plan.places();
-        let left_out = plan.left_out.iter().map(VolumeReason::from).collect();
+        let left_out = plan.left_out.iter().map(left_out).collect();
         Self { place_blocks: plan.place_blocks, places, drawn, mounts: plan.mounts(), left_out }
     }
 }
@@ -51,8 +52,12 @@ pub(crate) struct ScrubbedLine {
     blocks: u64,
     /// Blocks that cannot be read.
     bad_blocks: u64,
-    /// The share of blocks that cannot be read is no greater than this.
+    /// The share of blocks that cannot be read is no greater than this, of those that are not on record as damaged.
     bad_at_most: f64,
+    /// Blocks of these volumes that are on record as damaged: they are in no place.
+    known_bad_blocks: u64,
+    /// Whether it was stopped before its end: it speaks of the volumes that were read to theirs.
+    stopped: bool,
     /// How sure that is, from 0 to 1.
     certainty: f64,
     /// Repeats the draw.
@@ -60,9 +65,25 @@ pub(crate) struct ScrubbedLine {
     /// The volumes that this is about.
     volumes: Vec<ScrubbedVolumeLine>,
     /// Volumes that were left out, and why.
-    left_out: Vec<VolumeReason>,
+    left_out: Vec<UnscrubbedLine>,
     /// How long it took.
     elapsed_ns: u64,
+}
+
+/// A volume that was left out.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct UnscrubbedLine {
+    /// The volume.
+    volume: String,
+    /// Blocks on it that are needed.
+    blocks: u64,
+    /// Why it was left out.
+    reason: String,
+}
+
+fn left_out(volume: &UnscrubbedVolume) -> UnscrubbedLine {
+    UnscrubbedLine { volume: volume.volser.to_string(), blocks: volume.blocks, reason: words(&volume.reason) }
 }
 
 /// What was read of a volume.
@@ -99,10 +120,12 @@ impl From<&ScrubReport> for ScrubbedLine {
             blocks: report.blocks,
             bad_blocks: report.bad_blocks,
             bad_at_most: report.bad_at_most(),
+            known_bad_blocks: report.known_bad(),
+            stopped: report.is_stopped,
             certainty: report.certainty,
             seed: report.seed,
             volumes: report.volumes.iter().map(volume).collect(),
-            left_out: report.left_out.iter().map(VolumeReason::from).collect(),
+            left_out: report.left_out.iter().map(left_out).collect(),
             elapsed_ns: report.elapsed_ns,
         }
     }
@@ -130,6 +153,10 @@ pub(crate) struct ToReclaimLine {
     objects: u64,
     /// Blocks on record as damaged, and errors that were seen.
     faults: u64,
+    /// Whether its generation is to go, so that it is retired.
+    retires: bool,
+    /// Whether something of an object on it is lost, so that it cannot be emptied.
+    holds_lost: bool,
 }
 
 impl From<&ReclaimableVolume> for ToReclaimLine {
@@ -144,6 +171,8 @@ impl From<&ReclaimableVolume> for ToReclaimLine {
             needed_bytes: volume.needed,
             objects: volume.objects,
             faults: volume.faults,
+            retires: volume.is_to_go,
+            holds_lost: volume.holds_lost,
         }
     }
 }

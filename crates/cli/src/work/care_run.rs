@@ -12,7 +12,6 @@ use super::reclaim::Outcome;
 use super::scrub;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::progress::{Display, Standing};
-use crate::units;
 use crate::work::recorded::recorded;
 
 /// How sure the statement of a scrub is.
@@ -55,24 +54,38 @@ struct Care<'r> {
 }
 
 impl Care<'_> {
-    /// All that the policy says. What is to go is emptied before what is sparse: that is urgent, this is not.
+    /// All that the policy says.
     fn all(&mut self) -> Result<(), DirectorError> {
         let job = self.job;
         if let Some(one_in) = job.scrub_one_in {
             self.scrub(one_in)?;
         }
-        let mut left = usize::from(job.reclaim_max.unwrap_or(u16::MAX));
-        let of_pools = ReclaimRequest { pools: job.care_of.clone(), ..ReclaimRequest::default() };
-        if !job.retire_generations.is_empty() {
-            let request = ReclaimRequest { generations: job.retire_generations.clone(), ..of_pools.clone() };
-            self.reclaim(&request, true, &mut left)?;
-        }
-        let suspect = job.reclaim_suspect == Some(true);
-        if suspect || job.reclaim_below.is_some() {
-            let below = job.reclaim_below.map(|percent| f64::from(percent) / 100.0);
-            self.reclaim(&ReclaimRequest { below, suspect, ..of_pools }, false, &mut left)?;
+        let request = ReclaimRequest {
+            volumes: Vec::new(),
+            pools: job.care_of.clone(),
+            below: job.reclaim_below.map(|percent| f64::from(percent) / 100.0),
+            // One that is gone from the shelves is gone.
+            generations: self.there(&job.retire_generations)?,
+            suspect: job.reclaim_suspect == Some(true),
+        };
+        if request.below.is_some() || request.suspect || !request.generations.is_empty() {
+            self.reclaim(&request)?;
         }
         Ok(())
+    }
+
+    /// Those of some generations that a volume is of. That none is of one is said: its name may be wrong.
+    fn there(&self, generations: &[String]) -> Result<Vec<String>, DirectorError> {
+        let mut there = Vec::new();
+        for generation in generations {
+            let only = ReclaimRequest { generations: vec![generation.clone()], ..ReclaimRequest::default() };
+            match self.site.plan_reclaim(&only) {
+                Ok(_) => there.push(generation.clone()),
+                Err(error @ DirectorError::UnknownGeneration { .. }) => self.display.warn(&error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(there)
     }
 
     fn scrub(&mut self, one_in: u64) -> Result<(), DirectorError> {
@@ -88,20 +101,18 @@ impl Care<'_> {
         let (statement, is_good) = scrub::said(self.display, &report);
         self.said.push(statement);
         self.problems |= !is_good;
-        Ok(())
+        if report.is_stopped { Err(DirectorError::Interrupted) } else { Ok(()) }
     }
 
-    fn reclaim(&mut self, request: &ReclaimRequest, retire: bool, left: &mut usize) -> Result<(), DirectorError> {
-        let mut plan = self.site.plan_reclaim(request)?;
-        let later = plan.volumes.len().saturating_sub(*left);
-        plan.volumes.truncate(*left);
-        *left -= plan.volumes.len();
-        if plan.volumes.is_empty() {
+    fn reclaim(&mut self, request: &ReclaimRequest) -> Result<(), DirectorError> {
+        let plan = self.site.plan_reclaim(request)?;
+        if plan.volumes.is_empty() && plan.retires.is_empty() {
             return Ok(());
         }
         let options = ReclaimOptions {
-            retire,
-            verify: retire,
+            retire: false,
+            verify: false,
+            most: usize::from(self.job.reclaim_max.unwrap_or(u16::MAX)),
             shortfall: Shortfall::Fail,
             in_this_library: self.job.unit.is_some(),
         };
@@ -110,11 +121,12 @@ impl Care<'_> {
         let done = outcome.of(display, self.site, &plan, options, self.watch, &mut |line, _| display.say(line));
         self.bytes += outcome.bytes;
         self.problems |= outcome.not_emptied > 0;
-        let later = match later {
-            0 => String::new(),
-            later => format!(", {} left for the next run", units::counted(later as u64, "volume")),
-        };
-        self.said.push(format!("{}{later}", outcome.in_a_line()));
-        done
+        self.said.push(outcome.in_a_line());
+        done?;
+        // What went wrong with all of them is the run's failure, and it is tried again.
+        match outcome.first_failure.take() {
+            Some(error) if outcome.emptied == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json;
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
-use crate::prompt::volser;
+use crate::prompt::{confirm, volser};
 use crate::secrets::{Need, open};
 use crate::table::Table;
 use crate::units;
@@ -37,8 +37,7 @@ pub(crate) fn reclaim(cli: &Globals, args: &args::Reclaim) -> Result<ExitCode, F
         Some(unit) => site.in_unit(Some(unit))?,
         None => site,
     };
-    let mut plan = site.plan_reclaim(&request(args)?)?;
-    plan.volumes.truncate(args.volumes_max.unwrap_or(usize::MAX));
+    let plan = site.plan_reclaim(&request(args)?)?;
     for (volser, reason) in &plan.left_out {
         display.warn(&format!("volume {volser} is not reclaimed: {reason}"));
     }
@@ -47,20 +46,30 @@ pub(crate) fn reclaim(cli: &Globals, args: &args::Reclaim) -> Result<ExitCode, F
         return Ok(ExitCode::SUCCESS);
     }
     let in_part = !plan.left_out.is_empty();
-    if plan.volumes.is_empty() {
+    if plan.volumes.is_empty() && plan.retires.is_empty() {
         display.say("no volume is to be reclaimed");
         return Ok(if in_part { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS });
     }
+    let retires = if args.retire { plan.volumes.len() } else { plan.retires.len() };
+    if retires > 0 {
+        let volumes = units::counted(retires as u64, "volume");
+        confirm(&format!("Retire {volumes}? Nothing is ever written on them again"), args.yes)?;
+    }
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
-    let names: Vec<_> = plan.volumes.iter().map(|volume| volume.volser.to_string()).collect();
+    let mut names: Vec<_> = plan.volumes.iter().map(|volume| volume.volser.to_string()).collect();
+    let subject = if names.is_empty() { args.generations.join(", ") } else { names.join(", ") };
+    names.extend(plan.retires.iter().map(ToString::to_string));
+    names.sort();
+    names.dedup();
     let options = ReclaimOptions {
         retire: args.retire,
         verify: args.verify,
+        most: args.volumes_max.unwrap_or(usize::MAX),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
         in_this_library: args.unit.is_some(),
     };
-    recorded(&display, &site, ("reclaim", &names.join(", ")), |record| {
+    recorded(&display, &site, ("reclaim", &subject), |record| {
         let mut outcome = Outcome::default();
         let mut tell = |line: &str, done: &Reclaimed| show(cli, &display, line, done);
         let mut work = || Ok(outcome.of(&display, &site, &plan, options, &watch, &mut tell)?);
@@ -69,8 +78,11 @@ pub(crate) fn reclaim(cli: &Globals, args: &args::Reclaim) -> Result<ExitCode, F
         record.tally = Tally { files: 0, bytes: outcome.bytes, stored: outcome.bytes };
         record.message = outcome.in_a_line();
         ended?;
-        let is_done = outcome.not_emptied == 0 && !in_part;
-        Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+        match outcome.first_failure.take() {
+            Some(error) if outcome.emptied == 0 => Err(error.into()),
+            _ if outcome.not_emptied == 0 && !in_part => Ok(ExitCode::SUCCESS),
+            _ => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
+        }
     })
 }
 
@@ -92,7 +104,7 @@ fn show_plan(cli: &Globals, plan: &ReclaimPlan) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    if plan.volumes.is_empty() {
+    if plan.volumes.is_empty() && plan.retires.is_empty() {
         println!("no volume would be reclaimed");
         return Ok(());
     }
@@ -112,20 +124,28 @@ fn show_plan(cli: &Globals, plan: &ReclaimPlan) -> Result<(), Failure> {
         ]);
     }
     table.print(&mut io::stdout().lock()).map_err(Failure::output)?;
+    let retires = match plan.retires.len() as u64 {
+        0 => String::new(),
+        count => format!(", {} retired", units::counted(count, "volume")),
+    };
     let needed = plan.volumes.iter().map(|volume| volume.needed).sum();
     let volumes = units::counted(plan.volumes.len() as u64, "volume");
-    println!("{volumes} would be reclaimed, {} written elsewhere; nothing was done", units::bytes(needed));
+    println!("{volumes} would be reclaimed, {} written elsewhere{retires}; nothing was done", units::bytes(needed));
     Ok(())
 }
 
 /// What came of several.
 #[derive(Default)]
 pub(super) struct Outcome {
-    emptied: u64,
+    pub(super) emptied: u64,
     pub(super) not_emptied: u64,
     pub(super) bytes: u64,
+    /// Volumes that were retired before, as their generation is to go.
+    retired: u64,
     /// Why the first was not.
     first_reason: Option<String>,
+    /// What went wrong with the first with which something did.
+    pub(super) first_failure: Option<DirectorError>,
 }
 
 impl Outcome {
@@ -139,23 +159,27 @@ impl Outcome {
         watch: &RestoreWatch,
         tell: &mut dyn FnMut(&str, &Reclaimed),
     ) -> Result<(), DirectorError> {
-        site.reclaim(plan, options, watch, &mut |done| {
+        self.retired = plan.retires.len() as u64;
+        self.first_failure = site.reclaim(plan, options, watch, &mut |done| {
             self.bytes += done.bytes;
-            match done.fate {
-                VolumeFate::Needed | VolumeFate::Kept => {
-                    self.not_emptied += 1;
-                    let reason = done.kept_by.clone().or(done.left.first().map(|(_, reason)| reason.clone()));
-                    self.first_reason = self.first_reason.take().or(reason);
-                }
-                VolumeFate::Scratch | VolumeFate::Retired | VolumeFate::SetAside => self.emptied += 1,
+            if done.is_emptied() {
+                self.emptied += 1;
+            } else {
+                self.not_emptied += 1;
+                let reason = done.kept_by.clone().or(done.left.first().map(|(_, reason)| reason.clone()));
+                self.first_reason = self.first_reason.take().or(reason);
             }
             warn_of_left(display, done);
             tell(&in_a_line(done), done);
-        })
+        })?;
+        Ok(())
     }
 
     pub(super) fn in_a_line(&self) -> String {
         let mut line = format!("{} emptied", units::counted(self.emptied, "volume"));
+        if self.retired > 0 {
+            line.push_str(&format!(", {} retired", units::count(self.retired)));
+        }
         if self.not_emptied > 0 {
             line.push_str(&format!(", {} not", self.not_emptied));
         }
@@ -201,6 +225,7 @@ fn in_a_line(done: &Reclaimed) -> String {
         }
     };
     let moved = match (done.copies, &done.onto[..]) {
+        (0, _) if done.bytes > 0 => "no copy moved, parts written elsewhere".to_owned(),
         (0, _) => "nothing moved".to_owned(),
         (copies, onto) => {
             let onto: Vec<_> = onto.iter().map(ToString::to_string).collect();

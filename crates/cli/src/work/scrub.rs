@@ -8,7 +8,7 @@ use capstan_director::{ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, Tally}
 use capstan_mover::RestoreWatch;
 
 use crate::args;
-use crate::failure::{Failure, ended_in_part};
+use crate::failure::{Failure, STOPPED, ended_in_part};
 use crate::globals::Globals;
 use crate::json;
 use crate::progress::{Display, Standing, stop_on_interrupt};
@@ -47,7 +47,11 @@ pub(crate) fn scrub(cli: &Globals, args: &args::Scrub) -> Result<ExitCode, Failu
         } else {
             println!("{text}");
         }
-        Ok(if is_good { ExitCode::SUCCESS } else { ended_in_part(&report.without_key) })
+        Ok(match is_good {
+            _ if report.is_stopped => ExitCode::from(STOPPED),
+            true => ExitCode::SUCCESS,
+            false => ended_in_part(&report.without_key),
+        })
     })
 }
 
@@ -95,8 +99,8 @@ fn show_plan(cli: &Globals, plan: &ScrubPlan) {
     let (drawn, all) = plan.places();
     let mounts = units::counted(plan.mounts() as u64, "volume");
     println!("{} would be read, on {mounts}; nothing was done", of_all(drawn, all, plan.place_blocks));
-    for (volser, reason) in &plan.left_out {
-        println!("volume {volser} would be left out: {reason}");
+    for volume in &plan.left_out {
+        println!("volume {} would be left out: {}", volume.volser, volume.reason);
     }
 }
 
@@ -110,9 +114,8 @@ pub(super) fn said(display: &Display, report: &ScrubReport) -> (String, bool) {
             volume.volser, volume.volser
         ));
     }
-    let unread = report.left_out.iter();
-    for (volser, reason) in unread.clone().take(LEFT_OUT_NAMED) {
-        display.warn(&format!("volume {volser} was left out: {reason}"));
+    for volume in report.left_out.iter().take(LEFT_OUT_NAMED) {
+        display.warn(&format!("volume {} was left out: {}", volume.volser, volume.reason));
     }
     if report.left_out.len() > LEFT_OUT_NAMED {
         display.warn(&format!("{} more volumes were left out", report.left_out.len() - LEFT_OUT_NAMED));
@@ -124,26 +127,41 @@ pub(super) fn said(display: &Display, report: &ScrubReport) -> (String, bool) {
 /// What the sample says of all.
 fn statement(report: &ScrubReport) -> String {
     let (all, drawn, bad) = report.places();
-    let volumes = units::counted(report.volumes.len() as u64, "volume");
-    if all == 0 {
-        return "nothing that is needed could be read".to_owned();
+    let mut said = Vec::new();
+    if report.is_stopped {
+        said.push("stopped, so it speaks of the volumes that were read to their end alone".to_owned());
     }
-    let read = of_all(drawn, all, report.place_blocks);
-    let met = match bad {
-        0 => "all good".to_owned(),
-        bad => format!("{} bad", units::count(bad)),
-    };
-    let share = report.bad_at_most();
-    let percent = report.certainty * 100.0;
-    let rest = match () {
-        () if drawn == all => "that is all of them".to_owned(),
-        () if share >= 0.5 => "too few to say anything of the rest".to_owned(),
-        () => format!(
-            "with {percent} % certainty fewer than 1 in {} blocks cannot be read",
-            units::count((1.0 / share).floor() as u64)
-        ),
-    };
-    format!("{volumes}: {read} read, {met}; {rest}")
+    if drawn == 0 {
+        said.push("nothing was read".to_owned());
+    } else {
+        let met = match bad {
+            0 => "all good".to_owned(),
+            bad => format!("{} bad", units::count(bad)),
+        };
+        let volumes = units::counted(report.volumes.len() as u64, "volume");
+        said.push(format!("{volumes}: {} read, {met}", of_all(drawn, all, report.place_blocks)));
+        let (share, percent) = (report.bad_at_most(), report.certainty * 100.0);
+        said.push(match () {
+            () if drawn == all => "that is all of them".to_owned(),
+            () if share >= 0.5 => "too few to say anything of the rest".to_owned(),
+            () => format!(
+                "with {percent} % certainty fewer than 1 in {} blocks cannot be read",
+                units::count((1.0 / share).floor() as u64)
+            ),
+        });
+        if bad == 0 && drawn < all && report.wanted_share.is_some_and(|wanted| share > wanted) {
+            said.push("that is less than was asked for, as volumes were left out".to_owned());
+        }
+    }
+    if report.known_bad() > 0 {
+        said.push(format!("besides, {} are on record as damaged", units::counted(report.known_bad(), "block")));
+    }
+    if !report.left_out.is_empty() {
+        let blocks: u64 = report.left_out.iter().map(|volume| volume.blocks).sum();
+        let volumes = units::counted(report.left_out.len() as u64, "volume");
+        said.push(format!("{volumes} with {} not looked at", units::counted(blocks, "block")));
+    }
+    said.join("; ")
 }
 
 #[cfg(test)]

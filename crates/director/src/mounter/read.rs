@@ -199,6 +199,11 @@ impl ReadMounter {
         Ok(true)
     }
 
+    /// Whether these volumes are reserved for it, and seats for both.
+    pub(crate) fn has_reserved(&self, volumes: &[Volser]) -> bool {
+        self.reserved.as_ref().is_some_and(|(reserved, _)| reserved == volumes)
+    }
+
     /// Gives back what was reserved together, and the volume that is in a drive still.
     pub(crate) fn let_go(&mut self) {
         self.put_back();

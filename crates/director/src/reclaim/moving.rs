@@ -1,11 +1,11 @@
 //! Moving copies off a volume: what only it holds of them is written to other volumes of the pool.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use capstan_catalog::{Extent, Object, ObjectStatus};
+use capstan_catalog::{Catalog, Extent, Object, ObjectStatus, Volume, VolumeState};
 use capstan_format::{FileEntry, ObjectId, ObjectRecord, Volser};
 use capstan_mover::{
     BetweenBlocks, Intake, ReadPlan, RestoreWatch, StreamSink, VolumeAccess, VolumePlace, Wanted, WantedMember,
@@ -19,6 +19,7 @@ use crate::chains::{EntriesOf, check_taken};
 use crate::copy::{MoveFault, copies_of, move_bytes};
 use crate::damage::{BadPlaces, lost_ranges};
 use crate::jobs::record_of;
+use crate::keys::unreadable_volumes;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::repair::{take_of, without_lost};
@@ -26,9 +27,10 @@ use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::shared::apart;
 use crate::site::{Site, locked};
 
-/// Copies that are written in one session, at most; and bytes of them, but of one at least.
-const COPIES_TOGETHER: usize = 64;
-const BYTES_TOGETHER: u64 = 256 << 30;
+/// Copies that are written in one session, at most; and files of them, whose entries are in memory meanwhile, but of
+/// one copy at least. Behind each session, both volumes are mounted again.
+const COPIES_TOGETHER: usize = 512;
+const FILES_TOGETHER: u64 = 500_000;
 /// How often what could be read neither from the volume nor elsewhere is looked at again: each time, what was found
 /// damaged is passed over.
 const ATTEMPTS: u32 = 8;
@@ -52,6 +54,21 @@ struct ToMove<'h> {
     entries: EntriesOf,
     /// Bytes that no volume has any more.
     lost: u64,
+}
+
+impl ToMove<'_> {
+    /// The object, and why it stays.
+    fn why_left(&self, volume: &ReclaimableVolume) -> (ObjectId, String) {
+        let object = &self.held.object;
+        let reason = format!(
+            "{} bytes of it cannot be read, and no other volume has them: back up {} again, or `capstan erase {}` gives \
+             them up",
+            self.lost,
+            String::from_utf8_lossy(&object.source),
+            volume.volser
+        );
+        (object.id, reason)
+    }
 }
 
 /// A range of a stream, with the entries that go with it.
@@ -79,10 +96,11 @@ impl Site {
             let (_claims, claimed) = self.reserve_as_far_as_free(ids, |ids| copies_of(ids, Some(&volume.pool)))?;
             let (free, taken): (Vec<_>, Vec<_>) = together.iter().partition(|held| claimed.contains(&held.object.id));
             done.left.extend(taken.iter().map(|held| (held.object.id, "another job uses it".to_owned())));
+            let free = self.still_there(volume, free)?;
             let mut left = self.move_together(volume, &free, options, &mut host, watch, done)?;
             // A copy brings its entries along, cut otherwise than they were.
             self.seal_complete(&[])?;
-            if options.verify {
+            if options.verify || volume.is_to_go {
                 let moved: Vec<_> = free.iter().copied().filter(|held| !left.contains_key(&held.object.id)).collect();
                 left.extend(self.read_back(volume, &moved, &mut host, watch)?);
             }
@@ -91,6 +109,17 @@ impl Site {
             self.leave(volume, &whole, done)?;
         }
         Ok(())
+    }
+
+    /// Those of some copies that are reserved that the volume holds still: they may have been forgotten before.
+    fn still_there<'h>(
+        &self,
+        volume: &ReclaimableVolume,
+        mut copies: Vec<&'h HeldCopy>,
+    ) -> Result<Vec<&'h HeldCopy>, DirectorError> {
+        let now: HashSet<_> = locked(&self.catalog).copies_on(&volume.volser)?.into_iter().collect();
+        copies.retain(|held| now.contains(&(held.object.id, held.copy)));
+        Ok(copies)
     }
 
     /// The copies on a volume, in the order of the tape. What was not completed is left: a run may go on with it there.
@@ -135,8 +164,22 @@ impl Site {
         let mut to_do: Vec<&HeldCopy> = copies.to_vec();
         let mut before = u64::MAX;
         for attempt in 0..ATTEMPTS {
-            let moves = to_do.iter().map(|held| self.to_move(volume, held)).collect::<Result<Vec<_>, _>>()?;
+            let known = {
+                let catalog = locked(&self.catalog);
+                (BadPlaces::of(&catalog)?, unsafe_volumes(&catalog)?)
+            };
+            let mut moves =
+                to_do.iter().map(|held| self.to_move(volume, held, &known)).collect::<Result<Vec<_>, _>>()?;
             let bytes = moves.iter().map(|moved| len_of(&moved.ranges)).sum();
+            if attempt == 0 {
+                // What an earlier run has moved.
+                let held: u64 = to_do.iter().map(|held| held.bytes).sum();
+                watch.planned.fetch_sub(held.saturating_sub(bytes), Ordering::Relaxed);
+            }
+            // What can be had of these was had before.
+            let is_over = |moved: &ToMove<'_>| moved.lost > 0 && len_of(&moved.ranges) == 0;
+            left.extend(moves.iter().filter(|moved| is_over(moved)).map(|moved| moved.why_left(volume)));
+            moves.retain(|moved| !is_over(moved));
             // The second time, any other copy is read where the volume cannot be.
             if moves.is_empty() || attempt > 1 && bytes == before {
                 break;
@@ -146,15 +189,7 @@ impl Site {
             to_do.retain(|held| failed.contains_key(&held.object.id));
             for moved in &moves {
                 let object = &moved.held.object;
-                let lost = (moved.lost > 0).then(|| {
-                    format!(
-                        "{} bytes of it cannot be read, and no other volume has them: back up {} again, or `capstan \
-                         erase {}` gives them up",
-                        moved.lost,
-                        String::from_utf8_lossy(&object.source),
-                        volume.volser
-                    )
-                });
+                let lost = (moved.lost > 0).then(|| moved.why_left(volume).1);
                 match failed.remove(&object.id).or(lost) {
                     Some(reason) => left.insert(object.id, reason),
                     None => left.remove(&object.id),
@@ -165,17 +200,21 @@ impl Site {
     }
 
     /// What only this volume holds of a copy, and what no volume does.
-    fn to_move<'h>(&self, volume: &ReclaimableVolume, held: &'h HeldCopy) -> Result<ToMove<'h>, DirectorError> {
+    fn to_move<'h>(
+        &self,
+        volume: &ReclaimableVolume,
+        held: &'h HeldCopy,
+        (bad, unsafe_ones): &(BadPlaces, BTreeSet<Volser>),
+    ) -> Result<ToMove<'h>, DirectorError> {
         let HeldCopy { object, copy, .. } = held;
         let (missing, lost) = {
             let catalog = locked(&self.catalog);
-            let bad = BadPlaces::of(&catalog)?;
-            let elsewhere = catalog.extents(object.id, Some(*copy))?;
-            let elsewhere = elsewhere.into_iter().filter(|extent| extent.volser != volume.volser).collect();
+            let mut elsewhere = catalog.extents(object.id, Some(*copy))?;
+            elsewhere.retain(|extent| extent.volser != volume.volser && !unsafe_ones.contains(&extent.volser));
             let sound = bad.sound(elsewhere, object.chunk_len);
             let parts = stream_lengths(&catalog, object.id)?;
             let missing = missing_ranges(*copy, &parts, &sound, object.chunk_len);
-            (missing, lost_ranges(&catalog, object, &bad)?)
+            (missing, lost_ranges(&catalog, object, bad)?)
         };
         let readable = without_lost(&missing, &lost, object.chunk_len);
         let lost = len_of(&missing) - len_of(&readable);
@@ -204,7 +243,10 @@ impl Site {
         volumes.sort();
         volumes.dedup();
         host.mounter().check_drives_to_copy(&volumes)?;
-        host.reserve(volumes, Drives::Waited)?;
+        // From one session to the next, the volume stays in its drive.
+        if !host.has_reserved(&volumes) {
+            host.reserve(volumes, Drives::Waited)?;
+        }
         let objects: Vec<&Object> = moves.iter().map(|moved| &moved.held.object).collect();
         let copy = moves.first().map_or(1, |moved| moved.held.copy);
         let how = (open_at_once(&reads) + 1, options.shortfall);
@@ -338,8 +380,9 @@ impl Site {
                 failed.entry(stream.0).or_insert(reason);
             }
         }
-        for object in moves.iter().map(|moved| &moved.held.object) {
-            match failed.contains_key(&object.id) {
+        for moved in moves {
+            let object = &moved.held.object;
+            match failed.contains_key(&object.id) || moved.lost > 0 {
                 true => intake.leave_object(object.id),
                 false => intake.end_object(object.id, object.ended_ns)?,
             }
@@ -374,7 +417,14 @@ impl Site {
             let ranges = own.iter().map(|(range, _)| range.clone());
             let mut between = BetweenBlocks::new(place.clone(), ranges, &watch.stop);
             let end = own.iter().map(|(range, _)| range.end).max().unwrap_or(0);
-            host.read_between(&place, &mut between, end)?;
+            if let Err(error) = host.read_between(&place, &mut between, end) {
+                if watch.stop.load(Ordering::Relaxed) {
+                    return Err(DirectorError::Interrupted);
+                }
+                let reason = format!("what was written could not be read back: {}", with_causes(&error));
+                failed.extend(own.iter().map(|(_, object)| (*object, reason.clone())));
+                continue;
+            }
             host.note_bad(&between.bad, "reclaim");
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
@@ -397,14 +447,14 @@ impl Site {
         done: &mut Reclaimed,
     ) -> Result<(), DirectorError> {
         let mut catalog = locked(&self.catalog);
-        let bad = BadPlaces::of(&catalog)?;
+        let (bad, unsafe_ones) = (BadPlaces::of(&catalog)?, unsafe_volumes(&catalog)?);
         let (mut leave, mut onto) = (Vec::new(), HashMap::new());
         for held in copies {
             let (object, copy) = (&held.object, held.copy);
             let mut extents = catalog.extents(object.id, Some(copy))?;
             let places: HashSet<Volser> =
                 in_its_place(&extents, &volume.volser).map(|extent| extent.volser.clone()).collect();
-            extents.retain(|extent| extent.volser != volume.volser);
+            extents.retain(|extent| extent.volser != volume.volser && !unsafe_ones.contains(&extent.volser));
             let sound = bad.sound(extents, object.chunk_len);
             let parts = stream_lengths(&catalog, object.id)?;
             if missing_ranges(copy, &parts, &sound, object.chunk_len).is_empty() {
@@ -452,14 +502,25 @@ fn len_of(ranges: &[MissingRange]) -> u64 {
     ranges.iter().map(|one| one.range.end - one.range.start).sum()
 }
 
+/// Volumes of which nothing counts as held elsewhere: they were set aside, could not be mounted, or have no key.
+fn unsafe_volumes(catalog: &Catalog) -> Result<BTreeSet<Volser>, DirectorError> {
+    let mut found = unreadable_volumes(catalog)?;
+    let is_set_aside = |volume: &Volume| volume.state == VolumeState::Suspect;
+    found.extend(catalog.volumes()?.into_iter().filter(is_set_aside).map(|volume| volume.volser));
+    // A doubt about all of a volume names no blocks.
+    let doubts = catalog.damage()?.into_iter().filter(|damage| damage.blocks.blocks == 0);
+    found.extend(doubts.map(|damage| damage.volser));
+    Ok(found)
+}
+
 /// How many of these copies, from the first on, are written in one session.
 fn that_go_together(copies: &[HeldCopy]) -> usize {
     let Some(first) = copies.first() else { return 0 };
-    let mut bytes = 0u64;
+    let mut files = 0u64;
     let fit = copies.iter().take(COPIES_TOGETHER).take_while(|held| {
-        bytes = bytes.saturating_add(held.bytes);
+        files = files.saturating_add(held.object.counts.map_or(0, |counts| counts.entries));
         let goes_with = (held.copy, held.object.chunk_len) == (first.copy, first.object.chunk_len);
-        goes_with && bytes <= BYTES_TOGETHER
+        goes_with && files <= FILES_TOGETHER
     });
     fit.count().max(1)
 }

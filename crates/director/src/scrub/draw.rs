@@ -58,11 +58,36 @@ impl Places {
     }
 }
 
+/// Numbers that were drawn, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Drawn {
+    /// All of so many.
+    All(u64),
+    /// These.
+    Some(Vec<u64>),
+}
+
+impl Drawn {
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Self::All(count) => *count,
+            Self::Some(numbers) => numbers.len() as u64,
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        match self {
+            Self::All(count) => Box::new(0..*count),
+            Self::Some(numbers) => Box::new(numbers.iter().copied()),
+        }
+    }
+}
+
 /// Draws so many of `all` numbers, each set of them as likely as every other one (Floyd's way); all, where there are
 /// no more.
-pub(crate) fn draw(all: u64, wanted: u64, random: &mut Rng) -> BTreeSet<u64> {
+pub(crate) fn draw(all: u64, wanted: u64, random: &mut Rng) -> Drawn {
     if wanted >= all {
-        return (0..all).collect();
+        return Drawn::All(all);
     }
     let mut drawn = BTreeSet::new();
     for last in all - wanted..all {
@@ -71,7 +96,22 @@ pub(crate) fn draw(all: u64, wanted: u64, random: &mut Rng) -> BTreeSet<u64> {
             drawn.insert(last);
         }
     }
-    drawn
+    Drawn::Some(drawn.into_iter().collect())
+}
+
+/// The same numbers, for parts of so many each that stand behind one another: each part's own, from 0.
+pub(crate) fn apart(drawn: &Drawn, parts: &[u64]) -> Vec<Drawn> {
+    let Drawn::Some(numbers) = drawn else { return parts.iter().map(|count| Drawn::All(*count)).collect() };
+    let (mut before, mut at) = (0, 0);
+    let own = |count: &u64| {
+        let end = before + count;
+        let first = at;
+        at += numbers[first..].partition_point(|number| *number < end);
+        let own = numbers[first..at].iter().map(|number| number - before).collect();
+        before = end;
+        Drawn::Some(own)
+    };
+    parts.iter().map(own).collect()
 }
 
 #[cfg(test)]
@@ -101,14 +141,22 @@ mod tests {
         let mut met = [0u32; 10];
         for _ in 0..ROUNDS {
             let drawn = draw(10, 3, &mut random);
-            assert_eq!(drawn.len(), 3);
-            drawn.into_iter().for_each(|number| met[number as usize] += 1);
+            assert_eq!(drawn.count(), 3);
+            drawn.numbers().for_each(|number| met[number as usize] += 1);
         }
         // Six standard deviations: less than one in ten million runs is off by more.
         let (mean, deviation) = (f64::from(ROUNDS) * 0.3, (f64::from(ROUNDS) * 0.3 * 0.7).sqrt());
         for count in met {
             assert!((f64::from(count) - mean).abs() < 6.0 * deviation, "{met:?}");
         }
-        assert_eq!(draw(3, 7, &mut random).len(), 3);
+        assert_eq!(draw(3, 7, &mut random), Drawn::All(3));
+    }
+
+    #[test]
+    fn what_is_drawn_of_all_is_drawn_of_parts() {
+        let drawn = Drawn::Some(vec![0, 3, 4, 9]);
+        let own = |numbers: &[u64]| Drawn::Some(numbers.to_vec());
+        assert_eq!(apart(&drawn, &[4, 0, 1, 4, 1]), [own(&[0, 3]), own(&[]), own(&[0]), own(&[]), own(&[0])]);
+        assert_eq!(apart(&Drawn::All(5), &[2, 3]), [Drawn::All(2), Drawn::All(3)]);
     }
 }

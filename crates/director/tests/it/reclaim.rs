@@ -5,9 +5,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Object, ObjectStatus, VolumeState};
+use capstan_catalog::{Object, ObjectStatus, Promise, VolumeState};
 use capstan_director::{
-    BackupRequest, Config, DirectorError, Event, ExpiryRequest, Level, ReclaimOptions, ReclaimRequest, Reclaimed,
+    BackupRequest, Config, DirectorError, Event, ExpiryRequest, Level, Loss, ReclaimOptions, ReclaimRequest, Reclaimed,
     Shortfall, Site, VolumeFate,
 };
 use capstan_format::Volser;
@@ -16,8 +16,13 @@ use capstan_mover::RestoreWatch;
 use crate::place::spoil::spoil;
 use crate::place::{Bench, noise, small};
 
-const PLAINLY: ReclaimOptions =
-    ReclaimOptions { retire: false, verify: false, shortfall: Shortfall::Fail, in_this_library: false };
+const PLAINLY: ReclaimOptions = ReclaimOptions {
+    retire: false,
+    verify: false,
+    most: usize::MAX,
+    shortfall: Shortfall::Fail,
+    in_this_library: false,
+};
 
 /// Volumes of a few objects each.
 fn short() -> Config {
@@ -61,7 +66,7 @@ fn reclaim(
     request: &ReclaimRequest,
     options: ReclaimOptions,
     watch: &RestoreWatch,
-) -> (Vec<Reclaimed>, Result<(), DirectorError>) {
+) -> (Vec<Reclaimed>, Result<Option<DirectorError>, DirectorError>) {
     let plan = site.plan_reclaim(request).unwrap();
     let mut done = Vec::new();
     let ended = site.reclaim(&plan, options, watch, &mut |one| done.push(one.clone()));
@@ -70,7 +75,7 @@ fn reclaim(
 
 fn all(site: &Site, request: &ReclaimRequest, options: ReclaimOptions) -> Vec<Reclaimed> {
     let (done, ended) = reclaim(site, request, options, &RestoreWatch::default());
-    ended.unwrap();
+    assert!(matches!(ended, Ok(None)), "{ended:?}");
     done
 }
 
@@ -162,7 +167,7 @@ fn one_that_is_stopped_goes_on_where_it_was() {
             assert_eq!(done[0].fate, VolumeFate::Scratch, "{:?}", done[0]);
             break;
         }
-        assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+        assert!(matches!(ended, Err(DirectorError::ReclaimStopped)), "{ended:?}");
         stops += 1;
         assert!(stops < 40, "it never ends");
     }
@@ -185,7 +190,7 @@ fn one_with_room_is_written_to_again_if_it_is_not_emptied() {
     let watch = RestoreWatch::default();
     watch.stop.store(true, Ordering::Relaxed);
     let (_, ended) = reclaim(&site, &of(std::slice::from_ref(&volser)), PLAINLY, &watch);
-    assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+    assert!(matches!(ended, Err(DirectorError::ReclaimStopped)), "{ended:?}");
     assert_eq!(state_of(&site, &volser), VolumeState::Filling);
     let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
     assert_eq!(done[0].fate, VolumeFate::Scratch);
@@ -238,9 +243,25 @@ fn volumes_that_are_to_go_are_laid_by() {
     let olds: BTreeSet<Volser> = volumes_of(&site, &a, 1).into_iter().chain(volumes_of(&site, &b, 1)).collect();
     assert!(olds.len() > 2, "{olds:?}");
     bench.sql("UPDATE volumes SET generation = 'LTO-5' WHERE pool IS NOT NULL");
-    let request = ReclaimRequest { generations: vec!["LTO-5".to_owned()], ..ReclaimRequest::default() };
-    let options = ReclaimOptions { retire: true, verify: true, ..PLAINLY };
-    let done = all(&site, &request, options);
+    // One of them is empty, and one of no pool.
+    let empty = [Volser::new("E00001").unwrap(), Volser::new("E00002").unwrap()];
+    site.label(&empty[0], Some("default"), Some(6 << 20), Loss::Refuse, Promise::Keep).unwrap();
+    site.label(&empty[1], None, Some(6 << 20), Loss::Refuse, Promise::Keep).unwrap();
+    bench.sql("UPDATE volumes SET generation = 'LTO-5'");
+    let request = ReclaimRequest { generations: vec!["lto5".to_owned()], ..ReclaimRequest::default() };
+    let plan = site.plan_reclaim(&request).unwrap();
+    assert_eq!(plan.retires.len(), olds.len() + 2, "{:?}", plan.retires);
+    let unknown = ReclaimRequest { generations: vec!["LTO-66".to_owned()], ..ReclaimRequest::default() };
+    assert!(matches!(site.plan_reclaim(&unknown), Err(DirectorError::UnknownGeneration { .. })));
+    // Nothing is written on any of them from the first moment on, however many of them a run empties.
+    let first = all(&site, &request, ReclaimOptions { most: 1, ..PLAINLY });
+    assert_eq!(first.len(), 1);
+    for volser in olds.iter().chain(&empty) {
+        assert_eq!(state_of(&site, volser), VolumeState::Retired);
+    }
+    assert!(first[0].onto.iter().all(|volser| !olds.contains(volser)), "{first:?}");
+    let mut done = all(&site, &request, PLAINLY);
+    done.extend(first);
     assert_eq!(done.iter().map(|one| one.volser.clone()).collect::<BTreeSet<_>>(), olds);
     for one in &done {
         assert_eq!(one.fate, VolumeFate::Retired, "{one:?}");
@@ -266,4 +287,84 @@ fn what_is_not_complete_stays() {
     let done = all(&site, &of(std::slice::from_ref(&volser)), PLAINLY);
     assert_eq!((done[0].fate, done[0].copies, done[0].left.len()), (VolumeFate::Needed, 0, 1));
     assert_eq!(state_of(&site, &volser), VolumeState::Filling);
+}
+
+/// What a run that was stopped had written counts only while it can be read: it was taken for safe on a volume that was
+/// set aside since, and the last good one was freed.
+#[test]
+fn what_stands_on_a_volume_that_is_set_aside_counts_for_nothing() {
+    let bench = Bench::new(small());
+    let site = bench.site();
+    let object = back_up(&bench, "a", 60);
+    let first = volumes_of(&site, &object, 1)[0].clone();
+    let watch = RestoreWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Checkpoint { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    let (_, ended) = reclaim(&bench.site(), &of(std::slice::from_ref(&first)), PLAINLY, &watch);
+    bench.set_hook(None);
+    assert!(matches!(ended, Err(DirectorError::ReclaimStopped)), "{ended:?}");
+    let second = volumes_of(&site, &object, 1).into_iter().find(|volser| *volser != first).unwrap();
+    bench.sql(&format!("UPDATE volumes SET state = 4 WHERE volser = '{second}'"));
+    let done = all(&site, &of(std::slice::from_ref(&first)), PLAINLY);
+    assert_eq!(done[0].fate, VolumeFate::Scratch, "{done:?}");
+    assert!(done[0].bytes > 17_000_000, "only {} bytes were written elsewhere", done[0].bytes);
+    fs::remove_file(bench.cartridge(second.as_str())).unwrap();
+    fs::remove_file(bench.cartridge(first.as_str())).unwrap();
+    assert_whole(&bench, &object, "a");
+}
+
+/// One that cannot be emptied comes last, and takes nobody's turn.
+#[test]
+fn one_that_cannot_be_emptied_keeps_no_other_from_it() {
+    let bench = Bench::new(short());
+    let site = bench.site();
+    let (a, b) = (back_up(&bench, "a", 15), back_up(&bench, "b", 15));
+    let lost = spoil(&bench, &a, 1).0;
+    site.verify_volume(&lost, &RestoreWatch::default()).unwrap();
+    let good = volumes_of(&site, &b, 1).into_iter().find(|volser| !volumes_of(&site, &a, 1).contains(volser)).unwrap();
+    let both = of(&[lost.clone(), good.clone()]);
+    let plan = site.plan_reclaim(&both).unwrap();
+    let planned: Vec<_> = plan.volumes.iter().map(|volume| (&volume.volser, volume.holds_lost)).collect();
+    assert_eq!(planned, [(&good, false), (&lost, true)]);
+    let done = all(&site, &both, ReclaimOptions { most: 1, ..PLAINLY });
+    assert_eq!(done.iter().map(|one| (&one.volser, one.fate)).collect::<Vec<_>>(), [(&good, VolumeFate::Scratch)]);
+    let done = all(&site, &of(std::slice::from_ref(&lost)), ReclaimOptions { most: 1, ..PLAINLY });
+    assert_eq!(done[0].fate, VolumeFate::Needed, "{done:?}");
+}
+
+/// A pool without room is named, and others are looked after all the same.
+#[test]
+fn what_cannot_be_done_of_one_is_done_of_the_others() {
+    let bench = Bench::new(short());
+    let site = bench.site();
+    site.add_pool("other", None, None).unwrap();
+    let a = back_up(&bench, "a", 4);
+    let source = bench.path("b");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("f"), noise(9, 4_000_000)).unwrap();
+    let request =
+        BackupRequest { sources: vec![source], pool: "other".to_owned(), connections: 1, ..bench.request(Level::Full) };
+    let b = bench.backup(&request).unwrap().sources[0].object;
+    let b = site.catalog().object(b).unwrap().unwrap();
+    let volumes: Vec<Volser> = volumes_of(&site, &a, 1).into_iter().chain(volumes_of(&site, &b, 1)).collect();
+    // One pool has an empty volume left, and no cartridge may be made any more.
+    let empty = Volser::new("O00001").unwrap();
+    site.label(&empty, Some("other"), Some(6 << 20), Loss::Refuse, Promise::Keep).unwrap();
+    let mut config = short();
+    config.library.volumes_max = u32::try_from(volumes.len()).unwrap() + 1;
+    fs::write(bench.path("state/capstan.toml"), config.to_text()).unwrap();
+    let (done, ended) = reclaim(&bench.site(), &of(&volumes), PLAINLY, &RestoreWatch::default());
+    assert!(matches!(ended, Ok(Some(DirectorError::NoVolume { .. }))), "{ended:?}");
+    assert_eq!(done.len(), volumes.len());
+    let emptied: Vec<_> = done.iter().filter(|one| one.is_emptied()).map(|one| one.pool.as_str()).collect();
+    assert!(emptied.contains(&"other"), "{done:?}");
+    let reasons: Vec<_> = done.iter().filter_map(|one| one.kept_by.as_deref()).collect();
+    assert!(reasons.iter().any(|reason| reason.contains("has no volume to write to")), "{reasons:?}");
+    for (object, name) in [(&a, "a"), (&b, "b")] {
+        assert_whole(&bench, object, name);
+    }
 }

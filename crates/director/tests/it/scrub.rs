@@ -126,8 +126,9 @@ fn what_cannot_be_read_for_another_reason_is_left_out() {
     let aside = away.with_extension("away");
     std::fs::rename(&away, &aside).unwrap();
     let report = scrub(&site, &places(1 << 40));
-    let [(volser, reason)] = &report.left_out[..] else { panic!("{:?}", report.left_out) };
-    assert_eq!((volser, reason.as_str()), (&volumes[0], "it is not in a library"));
+    let [away_one] = &report.left_out[..] else { panic!("{:?}", report.left_out) };
+    assert_eq!((&away_one.volser, away_one.reason.as_str()), (&volumes[0], "it is not in a library"));
+    assert!(away_one.blocks > 100, "{away_one:?}");
     assert!(report.volumes.iter().all(|volume| volume.volser != volumes[0]));
     let (places_in_all, read, bad) = report.places();
     assert_eq!((places_in_all, bad), (read, 0));
@@ -139,6 +140,65 @@ fn what_cannot_be_read_for_another_reason_is_left_out() {
     assert_eq!(report.places().2, 1);
     let damage = site.catalog().damage().unwrap();
     assert_eq!((&damage[0].volser, damage[0].blocks.first_lbn, &*damage[0].found_by), (&extent.volser, lbn, "scrub"));
-    let (all, read, bad) = scrub(&site, &places(1 << 40)).places();
-    assert_eq!((all, read, bad), (blocks(&bench).len() as u64 - 1, all, 0));
+    let report = scrub(&site, &places(1 << 40));
+    let (all, read, bad) = report.places();
+    assert_eq!((all, read, bad, report.known_bad()), (blocks(&bench).len() as u64 - 1, all, 0, 1));
+}
+
+/// The statement was about what is left, as if the worst volume were not there.
+#[test]
+fn a_volume_that_cannot_be_read_at_all_is_bad_altogether() {
+    let bench = many_blocks();
+    let site = bench.site();
+    let first = site.catalog().volumes().unwrap()[0].volser.clone();
+    let own = blocks(&bench).iter().filter(|(extent, _)| extent.volser == first).count() as u64;
+    let path = bench.cartridge(first.as_str());
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Its records come behind its header.
+    let records = bytes.windows(4).position(|window| window == b"CPR1").unwrap();
+    bytes[records..].fill(0x55);
+    std::fs::write(&path, bytes).unwrap();
+    let report = scrub(&site, &places(1 << 40));
+    assert!(report.left_out.is_empty(), "{:?}", report.left_out);
+    let (_, _, bad) = report.places();
+    assert_eq!(bad, own, "{report:?}");
+    assert!(report.bad_at_most() >= own as f64 / blocks(&bench).len() as f64);
+}
+
+/// A run that is stopped speaks of what it came to the end of.
+#[test]
+fn one_that_is_stopped_speaks_of_the_volumes_that_it_read() {
+    let bench = many_blocks();
+    let site = bench.site();
+    let plan = site.plan_scrub(&places(1 << 40)).unwrap();
+    assert!(plan.volumes.len() > 1);
+    let watch = RestoreWatch::default();
+    let stop = std::sync::Arc::clone(&watch.stop);
+    let mut mounts = 0;
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, capstan_director::Event::Mounted { .. }) {
+            mounts += 1;
+            stop.store(mounts > 1, std::sync::atomic::Ordering::Relaxed);
+        }
+    })));
+    let report = bench.site().scrub(plan, &watch).unwrap();
+    bench.set_hook(None);
+    assert!(report.is_stopped);
+    assert_eq!(report.volumes.len(), 1, "{:?}", report.volumes);
+    let (all, read, bad) = report.places();
+    assert_eq!((read, bad), (all, 0));
+    assert!(report.left_out.iter().all(|volume| volume.reason.contains("stopped")), "{:?}", report.left_out);
+}
+
+/// The last place of each volume is short: a bad long one is a larger share of the blocks than of the places.
+#[test]
+fn a_claim_over_places_of_several_blocks_holds_for_blocks() {
+    let bench = many_blocks();
+    let request = ScrubRequest { place_blocks: 64, ..places(1 << 40) };
+    let (extent, lbn) = blocks(&bench)[3].clone();
+    spoil_block(&bench, &extent, lbn);
+    let report = scrub(&bench.site(), &request);
+    let (all, _, bad) = report.places();
+    assert_eq!(bad, 1);
+    assert!(report.bad_at_most() > 63.9 / blocks(&bench).len() as f64, "{} of {all}", report.bad_at_most());
 }
