@@ -100,8 +100,9 @@ impl Catalog {
         Ok(forgotten)
     }
 
-    /// Forgets what a life of a volume has of copies that another volume of them has ended on, which is not set aside
-    /// and whose key is not destroyed; in one transaction. Gives those. Whoever asks has seen that the other volumes hold all of them.
+    /// Forgets what a life of a volume has of copies, in one transaction, as far as another volume says that the copy
+    /// is complete, which is not set aside and whose key is not destroyed; gives those. Whoever asks has seen that the
+    /// other volumes hold all of them.
     ///
     /// # Errors
     /// The database cannot be written; all stay then.
