@@ -29,7 +29,7 @@ use crate::limits::EARLY_WARNING_SHARE_MAX;
 
 pub use bandwidth::Bandwidth;
 pub(crate) use job::Wrong;
-pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
+pub use job::{JobConfig, JobLevel, MANUAL, StageWhen, parse_age};
 pub use network::{NetworkConfig, NetworkRuns, NetworkShare};
 pub use tell::{MailConfig, MailSecurity, TellEvent, TellRule};
 pub(crate) use text::{fault_of, in_plain_words};

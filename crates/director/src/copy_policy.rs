@@ -292,6 +292,10 @@ fn that_go_together(objects: &[Object], len_of: impl Fn(&Object) -> u64) -> usiz
 /// itself.
 pub(crate) fn check_pools(job: &JobConfig, copied: &str, other: &JobConfig) -> Result<(), String> {
     let pool = job.first_pool();
+    // What is staged comes to where the rest is.
+    if other.stage.is_some() && pool == other.first_pool() {
+        return Ok(());
+    }
     match other.own_pools().any(|own| own == pool) {
         true => Err(format!("{copied} writes its backups to pool {pool} itself: name another pool")),
         false => Ok(()),

@@ -86,6 +86,7 @@ mod shared;
 mod shared_volumes;
 mod site;
 mod sources;
+mod stage_choice;
 mod unentered;
 mod verify;
 mod verify_object;
@@ -97,8 +98,8 @@ pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use cat::FileGiven;
 pub use config::{
     AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
-    NetworkConfig, NetworkRuns, NetworkShare, PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig,
-    find_settings, parse_age,
+    NetworkConfig, NetworkRuns, NetworkShare, PolicyTiming, ServerConfig, StageWhen, StorageUnit, TellEvent, TellRule,
+    UnitConfig, find_settings, parse_age,
 };
 pub use consolidate::Consolidated;
 pub use copy::{CopyReport, HeldCopy};
@@ -148,4 +149,5 @@ pub use sessions::SessionTerms;
 pub use shared::Clock;
 pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;
+pub use stage_choice::StageChoice;
 pub use verify_object::VerifiedCopy;

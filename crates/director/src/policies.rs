@@ -475,6 +475,9 @@ fn check_pool(config: &JobConfig, pools: &[Pool]) -> Result<(), String> {
     let Some(pool) = pools.iter().find(|pool| pool.name == name) else {
         return Err(format!("pool: {}", DirectorError::UnknownPool { pool: name.to_owned() }));
     };
+    if let Some(name) = config.stage_pool.as_ref().filter(|name| pools.iter().all(|pool| pool.name != **name)) {
+        return Err(format!("stage_pool: {}", DirectorError::UnknownPool { pool: name.clone() }));
+    }
     if config.lock && config.retention.is_none() && pool.retention_ns.is_none() {
         return Err(format!("lock: a locked retention must end: give it, or pool {name}, a retention"));
     }
@@ -487,6 +490,19 @@ fn check_unit(config: &JobConfig, opened: &Config) -> Result<(), String> {
         let reason = opened.no_such_unit(config.unit.as_deref().unwrap_or_default());
         return Err(format!("unit: {reason} (a server learns of new ones when it is started again)"));
     };
+    if let Some(name) = &config.stage {
+        let Some(stage) = opened.unit(Some(name)) else {
+            return Err(format!(
+                "stage: {} (a server learns of new ones when it is started again)",
+                opened.no_such_unit(name)
+            ));
+        };
+        if let Some(both) = stage.libraries.iter().find(|library| unit.libraries.contains(library)) {
+            return Err(format!(
+                "stage: library {both} is one of the policy's unit, too: name a unit of other libraries"
+            ));
+        }
+    }
     // All copies of an object are written in one library. How many drives a mover's has, and one whose drives answer
     // themselves, is not known here.
     let drives_of = |name: &String| {

@@ -150,13 +150,14 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let may_read_in = |job: &JobConfig, library: &String| {
         job.copies_of.iter().any(|copied| {
             let own = by_name.get(copied.as_str()).map(|policy| &policy.config).or(site.config().jobs.get(copied));
-            let unit = own.and_then(|own| site.unit_of(own).ok());
+            // What is not staged has its copy where this one goes.
+            let own = own.map(|own| if own.stage.is_some() { own.staged() } else { own.clone() });
+            let unit = own.and_then(|own| site.unit_of(&own).ok());
             unit.is_none_or(|unit| unit.libraries.contains(library))
         })
     };
-    let terms_of = |name: &str, unit: &StorageUnit| {
-        let policy = by_name.get(name).copied();
-        let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
+    let terms_of = |name: &str, job: Option<&JobConfig>, unit: &StorageUnit| {
+        let job = job.cloned().unwrap_or_default();
         let terms = SessionTerms::of_job(&job, unit);
         if job.makes_backups() {
             return RunTerms::Writes(terms);
@@ -165,14 +166,12 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let reads_beside = job.is_of_care() || unit.libraries.iter().any(|library| may_read_in(&job, library));
         RunTerms::Copies { policy: name.to_owned(), terms, reads_beside }
     };
-    let lifetime_of =
-        |name: &str| by_name.get(name).map_or(Lifetime::ENDLESS, |policy| Lifetime::of_job(&policy.config, &pools));
-    let unit_of = |name: &str| {
-        let policy = by_name.get(name).copied();
+    let lifetime_of = |job: Option<&JobConfig>| job.map_or(Lifetime::ENDLESS, |job| Lifetime::of_job(job, &pools));
+    let unit_of = |job: Option<&JobConfig>| {
         // One that is not set is a fault of the policy.
-        let unit = policy.and_then(|policy| site.unit_of(&policy.config).ok());
+        let unit = job.and_then(|job| site.unit_of(job).ok());
         let Some(mut unit) = unit else { return site.unit(None) };
-        if let Some(job) = policy.map(|policy| &policy.config).filter(|job| job.is_of_copies()) {
+        if let Some(job) = job.filter(|job| job.is_of_copies()) {
             // Copies go to another library than what they are made of, where the unit has one.
             let others: Vec<_> = unit.libraries.iter().filter(|library| !may_read_in(job, library)).cloned().collect();
             if !others.is_empty() {
@@ -227,9 +226,11 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let policy = by_name.get(pending.run.policy.as_str()).copied();
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
-        let unit = unit_of(&pending.run.policy)?;
-        let terms = terms_of(&pending.run.policy, &unit);
-        let drives = policy.map_or(Ok(1), |policy| site.drives_needed(&policy.config, client))?;
+        // As it would begin now: to its stage, or not.
+        let job = policy.map(|policy| config_now(site, policy, client)).transpose()?;
+        let unit = unit_of(job.as_ref())?;
+        let terms = terms_of(&pending.run.policy, job.as_ref(), &unit);
+        let drives = job.as_ref().map_or(Ok(1), |job| site.drives_needed(job, client))?;
         // What somebody enters runs all the same.
         let is_off = pending.run.due_ns.is_some() && policy.is_some_and(|policy| policy.config.is_switched_off());
         let fault = match timing {
@@ -263,7 +264,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             terms,
             drives,
             unit,
-            lifetime: lifetime_of(&pending.run.policy),
+            lifetime: lifetime_of(job.as_ref()),
             window,
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
@@ -281,17 +282,19 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         };
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
+        let known = by_name.get(policy.as_str()).copied();
+        let job = known.map(|known| site.policy_in(&known.config, &active.place.library)).transpose()?;
         let (terms, unit) = match &active.run.restore {
             Some(_) => reads(site, restore.as_ref())?,
             None => {
-                let unit = unit_of(&policy)?;
-                (terms_of(&policy, &unit), unit)
+                let unit = unit_of(job.as_ref())?;
+                (terms_of(&policy, job.as_ref(), &unit), unit)
             }
         };
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);
         let drives = active.place.drives;
         let network = network_of(&client).map(|(name, _)| name);
-        let (run, lifetime) = (active.run.run, lifetime_of(&policy));
+        let (run, lifetime) = (active.run.run, lifetime_of(job.as_ref()));
         Ok(WorkingRun { run, policy, client, network, session, library, drives, unit, terms, lifetime, ends })
     };
     let mover_away = |(library, config): (&str, &LibraryConfig)| {
@@ -522,6 +525,16 @@ fn scheduled(
     let decided = DecidedUntil { furthest, again: position.and_then(|position| position.again_ns).map(moment) };
     let (policy, scheduled_ns, is_new) = (policy.name.clone(), policy.scheduled_ns, position.is_none());
     Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns, is_new })
+}
+
+/// A policy as a run of it for a client would be that begins now: one that writes to its stage, or not.
+fn config_now(site: &Site, policy: &BackupPolicy, client: &str) -> Result<JobConfig, DirectorError> {
+    // A unit that is not there is a fault of the policy.
+    let staging = site.stage_choice(&policy.name, &policy.config, client).ok().flatten();
+    Ok(match staging {
+        Some(staging) if staging.is_staged() => policy.config.staged(),
+        Some(_) | None => policy.config.clone(),
+    })
 }
 
 /// How long a restore was thought to take when it was asked for.

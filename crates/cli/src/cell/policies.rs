@@ -128,7 +128,8 @@ fn backs_up(row: &BackupPolicyRow) -> String {
         return format!("nothing: care of {pools} {}", row.care_of.join(", "));
     }
     let Some(copies) = &row.copies_of else {
-        return row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" ");
+        let sources = row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" ");
+        return row.stage.as_ref().map_or(sources.clone(), |stage| format!("{sources} (stage {stage})"));
     };
     let owed = match (copies.owed, copies.later) {
         (0, 0) => String::new(),

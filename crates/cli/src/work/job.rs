@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use capstan_catalog::QueuedRun;
 use capstan_director::{
-    BackupWatch, DirectorError, Events, JobConfig, NetworkShare, Retention, Site, find_settings, subject_of_job,
+    BackupWatch, DirectorError, Events, JobConfig, NetworkShare, Retention, Site, StageChoice, find_settings,
+    subject_of_job,
 };
 use capstan_format::ObjectId;
 use capstan_mover::{NetworkJob, ProgramGroup, SourceHost, patterns_in};
@@ -213,6 +214,10 @@ pub(crate) fn run_served(
     };
     let site = open(Need::Nothing, display.events())?;
     let mut job = policy_of(&site, name)?;
+    let staging = site.stage_choice(name, &job, &client)?;
+    if staging.is_some() {
+        job = site.policy_in(&job, site.library_name())?;
+    }
     match &served.client {
         Some(client) => {
             for file in std::mem::take(&mut job.exclude_from) {
@@ -232,7 +237,14 @@ pub(crate) fn run_served(
         None if job.is_of_clients() => job = site.policy_here(name, &job)?,
         None => {}
     }
-    let begun = || served.note_entry(display);
+    let place = Cell::new(staging.map(|staging| staging_text(staging, &job)));
+    let begun = || {
+        served.note_entry(display)?;
+        if let Some(line) = place.take() {
+            display.say(&line);
+        }
+        Ok(())
+    };
     let (session, run_number) = (Some(served.session), Some(run_of.run));
     let (client, network) = (served.client.as_deref(), served.network.as_ref());
     let around = Around { open: &open, begun: &begun, client, session, run: run_number, network };
@@ -242,6 +254,16 @@ pub(crate) fn run_served(
     // One that failed before it began is in the history all the same, where that can be written.
     let _ = begun();
     ended.map(|ended| (ended.code, ended.message))
+}
+
+/// Where a run writes, and why. What it was begun for counts: another run may have ended since.
+fn staging_text(staging: StageChoice, job: &JobConfig) -> String {
+    let is_staged = job.stage.is_some() && job.unit == job.stage;
+    match staging.is_staged() == is_staged {
+        true => staging.to_string(),
+        false if is_staged => "to the stage".to_owned(),
+        false => "straight to the drive".to_owned(),
+    }
 }
 
 /// What a job's run stands in.

@@ -52,6 +52,15 @@ pub struct JobConfig {
     /// The storage unit, or the library, that it writes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The storage unit of disks that a run writes to first whose client is slower than the drives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+    /// The pool there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage_pool: Option<String>,
+    /// Whether it always does, or never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage_when: Option<StageWhen>,
     /// The pool of the first copy.
     pub pool: Option<String>,
     /// Copies written at once.
@@ -170,6 +179,19 @@ pub enum JobLevel {
     Incremental,
 }
 
+/// When runs of a policy write to its stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StageWhen {
+    /// If the client is slower than the drives.
+    #[default]
+    Slow,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// What is wrong with a job: the setting, and why. No setting where it is the job as a whole.
 pub(crate) type Wrong = (Option<&'static str>, String);
 
@@ -214,6 +236,12 @@ impl JobConfig {
         self.retention.as_deref().and_then(|text| parse_age(text).ok())
     }
 
+    /// The policy as a run of it is that writes to its stage.
+    #[must_use]
+    pub fn staged(&self) -> Self {
+        Self { unit: self.stage.clone(), pool: self.stage_pool.clone(), drives: None, ..self.clone() }
+    }
+
     /// Whether it copies what others back up, and backs up nothing itself.
     pub fn is_of_copies(&self) -> bool {
         !self.copies_of.is_empty()
@@ -246,7 +274,8 @@ impl JobConfig {
 
     /// The pools that its backups are written to.
     pub(crate) fn own_pools(&self) -> impl Iterator<Item = String> {
-        (1..=self.copies.unwrap_or(1)).map(|copy| name_of_copy(self.first_pool(), copy))
+        let direct = (1..=self.copies.unwrap_or(1)).map(|copy| name_of_copy(self.first_pool(), copy));
+        direct.chain(self.stage_pool.clone())
     }
 
     /// What is wrong with a job of the settings, if anything is.
@@ -367,6 +396,7 @@ impl JobConfig {
             return wrong("full_every", "it is for incrementals, and level is \"full\": remove one of them");
         }
         self.check_consolidation()?;
+        self.check_stage()?;
         self.check_kept()?;
         if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
             return wrong("copies", "must be between 1 and 4");
@@ -400,6 +430,33 @@ impl JobConfig {
         }
         if self.level != Some(JobLevel::Incremental) {
             return wrong("its backups are full ones anyway: set level = \"incremental\", or remove it");
+        }
+        Ok(())
+    }
+
+    /// What is wrong with its stage, if anything is.
+    fn check_stage(&self) -> Result<(), Wrong> {
+        let wrong = |key: &'static str, reason: &str| Err((Some(key), reason.to_owned()));
+        match (&self.stage, &self.stage_pool) {
+            (None, None) if self.stage_when.is_some() => {
+                return wrong("stage_when", "it has no stage: set stage to a storage unit of disks, and stage_pool");
+            }
+            (None, None) => return Ok(()),
+            (Some(_), None) => return wrong("stage", "set stage_pool, too: the pool that is written to there"),
+            (None, Some(_)) => return wrong("stage_pool", "set stage, too: the storage unit of disks that it is in"),
+            (Some(_), Some(pool)) if pool == self.first_pool() => {
+                return wrong("stage_pool", "it is the pool that is written to directly: name another one");
+            }
+            (Some(_), Some(_)) => {}
+        }
+        if self.copies.is_some_and(|copies| copies > 1) {
+            return wrong("copies", "with a stage it makes one copy, and policies of copies make more: leave it out");
+        }
+        if self.retention.is_none() && self.keep.is_none() {
+            return wrong(
+                "stage",
+                "set retention or keep: what is staged is to be kept as long as what is not, whatever its pools say",
+            );
         }
         Ok(())
     }
@@ -480,6 +537,9 @@ impl JobConfig {
             ("snapshot", self.snapshot.is_some()),
             ("copies", self.copies.is_some()),
             ("drives", self.drives.is_some()),
+            ("stage", self.stage.is_some()),
+            ("stage_pool", self.stage_pool.is_some()),
+            ("stage_when", self.stage_when.is_some()),
             ("connections", self.connections.is_some()),
             ("compression", self.compression.is_some()),
             ("level", self.level.is_some()),

@@ -127,6 +127,9 @@ impl JobConfig {
             ("retries", self.retries.is_some()),
             ("retry_after", self.retry_after.is_some()),
             ("copies_of", self.is_of_copies()),
+            ("stage", self.stage.is_some()),
+            ("stage_pool", self.stage_pool.is_some()),
+            ("stage_when", self.stage_when.is_some()),
         ]
         .into_iter()
         .chain(self.copying_keys())

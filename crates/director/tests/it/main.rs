@@ -36,4 +36,5 @@ mod several_drives;
 mod several_jobs;
 mod several_keys;
 mod shared_sessions;
+mod staging;
 mod unread;

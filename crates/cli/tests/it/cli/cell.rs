@@ -267,6 +267,60 @@ fn a_policy_migrates_what_another_backs_up() {
     assert!(bench.done(&["expire"], 0).contains("0 objects forgotten"), "nothing is left to do");
 }
 
+/// What a slow client sends goes to disk, and a policy of copies brings it to where the rest is.
+#[test]
+fn a_policy_writes_to_its_stage_first() {
+    let bench = Bench::new(&["--drives", "2"]);
+    bench.settings("[libraries.disk]\npath = \"disk\"\ndrives = 2\nvolume_mib = 64\nvolumes_max = 9\n");
+    for pool in ["home-stage", "tape"] {
+        bench.done(&["pools", "add", pool], 0);
+    }
+    let policy = |when: &str, rest: &str| {
+        let text = format!(
+            "[policies.home]\nsources = [\"SOURCE\"]\npool = \"tape\"\nstage = \"disk\"\nstage_pool = \"home-stage\"\n\
+             retention = \"30d\"\n{when}\n[policies.down]\ncopies_of = [\"home\"]\npool = \"tape\"\nmigrate_after = \"0h\"\n{rest}"
+        );
+        write_policies(&bench, &text)
+    };
+    bench.done(&["policies", "apply", &policy("stage_when = \"always\"", "")], 0);
+    let pools = || {
+        let of = |copy: &Value| copy["pool"].as_str().unwrap().to_owned();
+        let all = events(&bench, &["objects"], 0);
+        all.iter().map(|row| row["copies"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let run = |name: &str| {
+        bench.done(&["queue", "add", name], 0);
+        serve_until_done(&bench, 1);
+        events(&bench, &["history", "-n", "2"], 0)
+    };
+    run("home");
+    assert_eq!(pools(), [["home-stage"]]);
+    let volumes = bench.rows(&["volumes"]);
+    assert!(volumes.iter().all(|row| row["library"] == "disk"), "{volumes:?}");
+    let last = events(&bench, &["history", "--kind", "backup"], 0).remove(0);
+    let shown = bench.done(&["history", &last["run"].to_string()], 0);
+    assert!(shown.contains("to the stage, as its policy says"), "{shown}");
+    run("down");
+    assert_eq!(pools(), [["tape"]]);
+    // Where no drive has a lowest speed, nothing is gained by it; nor is it where the policy says so.
+    for when in ["", "stage_when = \"never\""] {
+        bench.done(&["policies", "apply", &policy(when, "")], 0);
+        run("home");
+        assert_eq!(pools()[0], ["tape"], "{when}");
+    }
+    run("down");
+    assert_eq!(pools(), [["tape"], ["tape"], ["tape"]]);
+    bench.done(&["verify", &bench.source_text()], 0);
+    for (when, said) in [("stage_when = \"often\"", "stage_when"), ("copies = 2", "policies of copies make more")] {
+        let said_by = bench.said(&["policies", "apply", &policy(when, "")], 1);
+        assert!(said_by.contains(said), "{said_by}");
+    }
+    let wrong =
+        "[policies.home]\nsources = [\"SOURCE\"]\nstage = \"main\"\nstage_pool = \"home-stage\"\nretention = \"30d\"\n";
+    let said = bench.said(&["policies", "apply", &write_policies(&bench, wrong)], 3);
+    assert!(said.contains("library main is one of the policy's unit, too"), "{said}");
+}
+
 /// Nobody reads a volume with the drive that writes.
 #[test]
 fn a_run_of_copies_says_what_it_lacks_where_there_is_one_drive() {

@@ -196,6 +196,7 @@ fn row(look: &Look, policy: &BackupPolicy, copies_of: Option<CopiedRow>) -> Back
         priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),
         sources: sources_of(&policy.config),
         copies_of,
+        stage: policy.config.stage.clone(),
         care_of: policy.config.care_of.clone(),
         fault: policy.fault.clone(),
         changed_ns: policy.changed_ns,

@@ -39,6 +39,9 @@ pub struct BackupPolicyRow {
     /// What it copies; left out where it makes backups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_of: Option<CopiedRow>,
+    /// The storage unit that its slow clients' backups go to first; left out where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
     /// The pools whose volumes it looks after; left out where it makes backups or copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub care_of: Vec<String>,
