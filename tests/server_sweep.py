@@ -231,7 +231,7 @@ class Sweep:
         """Whether volumes were emptied, and none is left to be; and whether all samples were good."""
         runs = [row["message"] for row in self.capstan.rows("history", "--last", 100_000, "--kind", "care")]
         emptied = [message for message in runs if re.search(r"[1-9][0-9]* volumes? emptied", message)]
-        checks.check(f"{len(emptied)} of {len(runs)} runs emptied volumes", emptied or self.rounds < 10, runs[:5])
+        checks.check(f"{len(emptied)} of {len(runs)} runs emptied volumes", emptied or self.rounds < ROUNDS, runs[:5])
         bad = [message for message in runs if re.search(r"read, [1-9][0-9,]* bad", message)]
         checks.check("no sample met a bad block", not bad, bad)
         left = self.capstan.rows("reclaim", "--dry-run", "--below", BELOW, "--pool", "default")

@@ -103,7 +103,7 @@ mod tests {
         for wrong in ["0", "-1", "101%", "a half", "%", "NaN", ""] {
             assert!(percent(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(certainty("99.9%"), Ok(0.999));
+        assert_eq!(certainty("99%"), Ok(0.99));
         assert!(certainty("100%").is_err());
     }
 }

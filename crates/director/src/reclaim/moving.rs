@@ -174,7 +174,8 @@ impl Site {
             if attempt == 0 {
                 // What an earlier run has moved.
                 let held: u64 = to_do.iter().map(|held| held.bytes).sum();
-                watch.planned.fetch_sub(held.saturating_sub(bytes), Ordering::Relaxed);
+                let less = |planned: u64| Some(planned.saturating_sub(held.saturating_sub(bytes)));
+                let _ = watch.planned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             }
             // What can be had of these was had before.
             let is_over = |moved: &ToMove<'_>| moved.lost > 0 && len_of(&moved.ranges) == 0;
