@@ -160,11 +160,10 @@ pub(crate) enum Command {
     )]
     Consolidate(Consolidate),
     /// Empty volumes of which little is needed, or that are to go: what is needed goes to others of their pools
-    #[command(
-        after_help = "Examples:\n  capstan reclaim --dry-run\n  capstan reclaim --below 40% --pool daily\n  capstan reclaim A00007\n  capstan reclaim --generation LTO-6 --volumes-max 4\n\n\
+    #[command(after_help = "Examples:\n  capstan reclaim --dry-run\n  capstan reclaim --below 40% --pool daily\n  \
+                      capstan reclaim A00007\n  capstan reclaim --generation LTO-6 --volumes-max 4\n\n\
                       A volume that is empty then is scratch. Copies stay what they are, with the time that they are \
-                      kept for. What was stopped goes on with the next run."
-    )]
+                      kept for. What was stopped goes on with the next run.")]
     Reclaim(Reclaim),
     /// Complete copies that lack something, and make copies that were promised and never made
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]

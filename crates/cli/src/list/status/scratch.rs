@@ -84,7 +84,8 @@ impl RunningOut {
                 false => "Put new cartridges into it and run `capstan label`",
             };
             let text = format!(
-                "{subject}{others}{then}. {more}, empty volumes that hold little (`capstan reclaim --dry-run`), or let backups go (`capstan expire --dry-run`)"
+                "{subject}{others}{then}. {more}, empty volumes that hold little (`capstan reclaim \
+                 --dry-run`), or let backups go (`capstan expire --dry-run`)"
             );
             lines.push(Attention::told(TellEvent::Scratch, format!("scratch {library}"), subject, text));
         }

@@ -96,7 +96,8 @@ fn a_sample_is_read_and_says_what_it_says() {
 #[test]
 fn a_policy_looks_after_volumes() {
     let bench = sparse();
-    let policy = "[policies.care]\ncare_of = [\"default\"]\nscrub_one_in = 50\nreclaim_below = 40\nschedule = \"2020-01-01 12:00\"\n";
+    let policy = "[policies.care]\ncare_of = [\"default\"]\nscrub_one_in = 50\nreclaim_below = 40\n\
+                  schedule = \"2020-01-01 12:00\"\n";
     bench.done(&["policies", "apply", &write_policies(&bench, policy)], 0);
     let listed = events(&bench, &["policies"], 0);
     assert_described(&schemas(), "BackupPolicyRow", &listed);

@@ -278,7 +278,8 @@ fn a_policy_writes_to_its_stage_first() {
     let policy = |when: &str, rest: &str| {
         let text = format!(
             "[policies.home]\nsources = [\"SOURCE\"]\npool = \"tape\"\nstage = \"disk\"\nstage_pool = \"home-stage\"\n\
-             retention = \"30d\"\n{when}\n[policies.down]\ncopies_of = [\"home\"]\npool = \"tape\"\nmigrate_after = \"0h\"\n{rest}"
+             retention = \"30d\"\n{when}\n[policies.down]\ncopies_of = [\"home\"]\n\
+             pool = \"tape\"\nmigrate_after = \"0h\"\n{rest}"
         );
         write_policies(&bench, &text)
     };
