@@ -203,27 +203,6 @@ pub struct DoneRun {
     pub job: Option<i64>,
 }
 
-impl Catalog {
-    /// How many bytes a second the last runs of a policy for a client have stored that went through, so many at most;
-    /// none where there is none.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub fn rate_of_runs(&self, policy: &str, client: &str, most: u32) -> Result<Option<u64>, CatalogError> {
-        let query =
-            "SELECT jobs.stored, jobs.ended_ns - jobs.started_ns FROM done_runs JOIN jobs ON jobs.job = done_runs.job
-                     WHERE policy = ?1 AND client = ?2 AND restore IS NULL AND done_runs.outcome IN (?3, ?4)
-                     AND jobs.ended_ns > jobs.started_ns AND jobs.stored > 0
-                     ORDER BY done_runs.ended_ns DESC, done_runs.run DESC LIMIT ?5";
-        let (done, warned) = (RunOutcome::Succeeded as u8, RunOutcome::Warned as u8);
-        let values = params![policy, client, done, warned, most];
-        let runs: Vec<(u64, u64)> = self.db.query(query, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (bytes, ns) =
-            runs.iter().fold((0u128, 0u128), |sum, run| (sum.0 + u128::from(run.0), sum.1 + u128::from(run.1)));
-        Ok((ns > 0).then(|| u64::try_from(bytes * 1_000_000_000 / ns).unwrap_or(u64::MAX)))
-    }
-}
-
 /// What became of a run that was to wait again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
@@ -284,6 +263,25 @@ pub struct RunEnd<'a> {
 }
 
 impl Catalog {
+    /// How many bytes a second the last runs of a policy for a client have stored that went through, so many at most;
+    /// none where there is none.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn rate_of_runs(&self, policy: &str, client: &str, most: u32) -> Result<Option<u64>, CatalogError> {
+        let query =
+            "SELECT jobs.stored, jobs.ended_ns - jobs.started_ns FROM done_runs JOIN jobs ON jobs.job = done_runs.job
+                     WHERE policy = ?1 AND client = ?2 AND restore IS NULL AND done_runs.outcome IN (?3, ?4)
+                     AND jobs.ended_ns > jobs.started_ns AND jobs.stored > 0
+                     ORDER BY done_runs.ended_ns DESC, done_runs.run DESC LIMIT ?5";
+        let (done, warned) = (RunOutcome::Succeeded as u8, RunOutcome::Warned as u8);
+        let values = params![policy, client, done, warned, most];
+        let runs: Vec<(u64, u64)> = self.db.query(query, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (bytes, ns) =
+            runs.iter().fold((0u128, 0u128), |sum, run| (sum.0 + u128::from(run.0), sum.1 + u128::from(run.1)));
+        Ok((ns > 0).then(|| u64::try_from(bytes * 1_000_000_000 / ns).unwrap_or(u64::MAX)))
+    }
+
     /// Up to where schedules are decided on.
     ///
     /// # Errors

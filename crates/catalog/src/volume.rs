@@ -105,6 +105,13 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Notes that nothing more fits on it. One that was set aside or retired meanwhile stays so.
+    pub fn fill(&mut self) {
+        if self.state == VolumeState::Filling {
+            self.state = VolumeState::Full;
+        }
+    }
+
     /// A volume that was never used.
     pub fn blank(volser: Volser) -> Self {
         Self {

@@ -10,6 +10,7 @@ use capstan_format::{Algorithm, BLOCK_HEADER_LEN, KeyTag, ObjectId, Volser};
 use capstan_keys::{Cartridge, Destruction};
 use capstan_tape::{ChangerError, EncryptionState};
 
+use crate::config::JobConfig;
 use crate::damage::BadPlaces;
 use crate::drive_keys::note_destroyed;
 use crate::hold::Hold;
@@ -360,10 +361,14 @@ impl Site {
         let needed = |reason: String| Err(DirectorError::PoolNeeded { pool: name.to_owned(), reason });
         let _presence = self.presence()?;
         let _pool = self.holds.claim(&Wish::alone(Resource::Pool(name.to_owned())))?;
-        if let Some((job, _)) = self.config.jobs.iter().find(|(_, job)| job.pool.as_deref() == Some(name)) {
+        let use_of = |job: &JobConfig| match () {
+            () if job.is_of_care() => job.care_of.iter().any(|pool| pool == name).then_some("looks after"),
+            () => job.own_pools().any(|pool| pool == name).then_some("writes to"),
+        };
+        if let Some((job, uses)) = self.config.jobs.iter().find_map(|(job, config)| Some((job, use_of(config)?))) {
             let whose =
                 if self.is_policy(job) { format!("policy {job}") } else { format!("job {job} of capstan.toml") };
-            return needed(format!("{whose} writes to it"));
+            return needed(format!("{whose} {uses} it"));
         }
         let mut catalog = locked(&self.catalog);
         let wanted = catalog.copies_wanted_in(name)?;

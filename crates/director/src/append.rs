@@ -346,7 +346,7 @@ impl AppendHost {
                 }
                 Err(DirectorError::Keys(error)) if error.keys_used_up() => {
                     (self.mounter.events)(Event::Notice { message: with_causes(&error) });
-                    locked(&self.mounter.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
+                    locked(&self.mounter.catalog).update_volume(&volser, Volume::fill)?;
                 }
                 Err(
                     error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
@@ -653,7 +653,7 @@ impl CopyHost for AppendHost {
         if end == VolumeEnd::Full {
             (self.mounter.events)(Event::Full { volser: volser.clone() });
             let full = |catalog: &mut Catalog| match is_own(catalog)? {
-                true => catalog.update_volume(volser, |volume| volume.state = VolumeState::Full).map(drop),
+                true => catalog.update_volume(volser, Volume::fill).map(drop),
                 false => Ok(()),
             };
             if let Err(error) = full(&mut locked(&self.mounter.catalog)) {

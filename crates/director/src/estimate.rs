@@ -20,11 +20,12 @@ const FILE_RATE: u64 = 400 << 20;
 const FILE_LOCATE_NS: u64 = 100_000;
 /// What a mount of one is taken to cost.
 const FILE_MOUNT_NS: u64 = 20_000_000;
-/// What a robot takes to bring a cartridge to a drive, and the same back: of libraries of 20 to 80 slots, by their data
-/// sheets, 10 to 20 seconds.
+/// What a robot is taken to need to bring a cartridge to a drive, and the same back: an assumption, as no model of
+/// libraries is here.
 const ROBOT_S: f64 = 15.0;
-/// More stretches than this are reckoned front to back: their order takes longer to find than it is worth here.
-const ORDERED_MAX: usize = 500;
+/// More stretches than this are reckoned front to back: their order takes longer to find than it is worth here, where
+/// each volume of a restore has its own.
+const ORDERED_MAX: usize = 50;
 
 /// Blocks that stand behind one another, and what they hold.
 struct Stretch {

@@ -103,6 +103,8 @@ pub struct ReclaimPlan {
     pub left_out: Vec<(Volser, String)>,
     /// Volumes of generations that are to go, and that are not retired yet; nothing on some of them is needed.
     pub retires: Vec<Volser>,
+    /// Generations that are to go and of which no volume is: such a name may be wrong.
+    pub unknown: Vec<String>,
 }
 
 /// What became of a volume.
@@ -149,8 +151,7 @@ impl Site {
     /// Chooses volumes to reclaim. One that nothing is needed of is none: `expire` frees it.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownVolume`], [`DirectorError::UnknownPool`] or [`DirectorError::UnknownGeneration`];
-    /// otherwise the catalog cannot be read.
+    /// [`DirectorError::UnknownVolume`] or [`DirectorError::UnknownPool`]; otherwise the catalog cannot be read.
     pub fn plan_reclaim(&self, request: &ReclaimRequest) -> Result<ReclaimPlan, DirectorError> {
         for volser in &request.volumes {
             Mounter::new(self).volume(volser)?;
@@ -162,15 +163,12 @@ impl Site {
         let (volumes, needed, damage) = apart(&self.catalog, |catalog| {
             Ok::<_, DirectorError>((catalog.volumes()?, catalog.needed_on_volumes()?, catalog.damage()?))
         })?;
-        for generation in &request.generations {
-            if !volumes.iter().any(|volume| is_of(volume, generation)) {
-                return Err(DirectorError::UnknownGeneration { generation: generation.clone() });
-            }
-        }
         let needed: HashMap<_, _> = needed.into_iter().map(|needed| (needed.volser.clone(), needed)).collect();
         let in_use: HashSet<String> = self.volumes_in_use()?.into_iter().map(|held| held.volser).collect();
         let lost = self.lost_parts()?;
-        let mut plan = ReclaimPlan::default();
+        let is_unknown = |generation: &&String| !volumes.iter().any(|volume| is_of(volume, generation));
+        let unknown = request.generations.iter().filter(is_unknown).cloned().collect();
+        let mut plan = ReclaimPlan { unknown, ..ReclaimPlan::default() };
         for volume in &volumes {
             let is_named = request.volumes.contains(&volume.volser);
             let is_to_go = request.generations.iter().any(|generation| is_of(volume, generation))

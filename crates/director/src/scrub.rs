@@ -97,6 +97,8 @@ pub struct UnscrubbedVolume {
     pub blocks: u64,
     /// Why it is not.
     pub reason: String,
+    /// Whether it was to be read. One that is on a shelf, or that a job has, was only if it was named.
+    pub was_wanted: bool,
 }
 
 /// What will be read.
@@ -233,8 +235,12 @@ impl Site {
                     continue;
                 }
             };
-            let blocks = places.blocks() + known_bad;
-            left_out.push(UnscrubbedVolume { volser: volume.volser.clone(), blocks, reason: reason.to_owned() });
+            left_out.push(UnscrubbedVolume {
+                volser: volume.volser.clone(),
+                blocks: places.blocks() + known_bad,
+                reason: reason.to_owned(),
+                was_wanted: !request.volumes.is_empty(),
+            });
         }
         let seed = request.seed.unwrap_or_else(|| random_u64() >> 32);
         let all = volumes.iter().map(|volume| volume.places).sum::<u64>();
@@ -320,7 +326,7 @@ impl Site {
                 }
                 _ => {}
             }
-            report.left_out.push(UnscrubbedVolume { volser, blocks, reason });
+            report.left_out.push(UnscrubbedVolume { volser, blocks, reason, was_wanted: true });
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)

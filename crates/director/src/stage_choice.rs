@@ -108,15 +108,12 @@ impl Site {
     }
 
     /// A policy as a run of it is that writes in a library.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn policy_in(&self, job: &JobConfig, library: &str) -> Result<JobConfig, DirectorError> {
+    pub fn policy_in(&self, job: &JobConfig, library: &str) -> JobConfig {
         let is_staged = match &job.stage {
             Some(stage) => self.unit(Some(stage)).is_ok_and(|unit| unit.libraries.iter().any(|own| own == library)),
             None => false,
         };
-        Ok(if is_staged { job.staged() } else { job.clone() })
+        if is_staged { job.staged() } else { job.clone() }
     }
 
     /// The lowest speed at which the drives of a policy's unit write without stopping, bytes a second: of several, that

@@ -227,7 +227,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
         // As it would begin now: to its stage, or not.
-        let job = policy.map(|policy| config_now(site, policy, client)).transpose()?;
+        let job = policy.map(|policy| config_now(site, policy, client));
         let unit = unit_of(job.as_ref())?;
         let terms = terms_of(&pending.run.policy, job.as_ref(), &unit);
         let drives = job.as_ref().map_or(Ok(1), |job| site.drives_needed(job, client))?;
@@ -283,7 +283,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
         let known = by_name.get(policy.as_str()).copied();
-        let job = known.map(|known| site.policy_in(&known.config, &active.place.library)).transpose()?;
+        let job = known.map(|known| site.policy_in(&known.config, &active.place.library));
         let (terms, unit) = match &active.run.restore {
             Some(_) => reads(site, restore.as_ref())?,
             None => {
@@ -528,13 +528,13 @@ fn scheduled(
 }
 
 /// A policy as a run of it for a client would be that begins now: one that writes to its stage, or not.
-fn config_now(site: &Site, policy: &BackupPolicy, client: &str) -> Result<JobConfig, DirectorError> {
+fn config_now(site: &Site, policy: &BackupPolicy, client: &str) -> JobConfig {
     // A unit that is not there is a fault of the policy.
     let staging = site.stage_choice(&policy.name, &policy.config, client).ok().flatten();
-    Ok(match staging {
+    match staging {
         Some(staging) if staging.is_staged() => policy.config.staged(),
         Some(_) | None => policy.config.clone(),
-    })
+    }
 }
 
 /// How long a restore was thought to take when it was asked for.

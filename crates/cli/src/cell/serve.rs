@@ -317,7 +317,7 @@ impl InProcess<'_> {
         let site = self.site.clone().in_library(library)?;
         let policy = site.policy(policy)?;
         // One that is gone, or names no unit that there is, fails by itself.
-        let job = policy.map(|policy| site.policy_in(&policy.config, library)).transpose()?;
+        let job = policy.map(|policy| site.policy_in(&policy.config, library));
         let unit = job.and_then(|job| site.unit_of(&job).ok());
         Ok(match unit {
             Some(unit) => site.with_drives_of(&unit),

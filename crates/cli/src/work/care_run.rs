@@ -64,28 +64,13 @@ impl Care<'_> {
             volumes: Vec::new(),
             pools: job.care_of.clone(),
             below: job.reclaim_below.map(|percent| f64::from(percent) / 100.0),
-            // One that is gone from the shelves is gone.
-            generations: self.there(&job.retire_generations)?,
+            generations: job.retire_generations.clone(),
             suspect: job.reclaim_suspect == Some(true),
         };
         if request.below.is_some() || request.suspect || !request.generations.is_empty() {
             self.reclaim(&request)?;
         }
         Ok(())
-    }
-
-    /// Those of some generations that a volume is of. That none is of one is said: its name may be wrong.
-    fn there(&self, generations: &[String]) -> Result<Vec<String>, DirectorError> {
-        let mut there = Vec::new();
-        for generation in generations {
-            let only = ReclaimRequest { generations: vec![generation.clone()], ..ReclaimRequest::default() };
-            match self.site.plan_reclaim(&only) {
-                Ok(_) => there.push(generation.clone()),
-                Err(error @ DirectorError::UnknownGeneration { .. }) => self.display.warn(&error.to_string()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(there)
     }
 
     fn scrub(&mut self, one_in: u64) -> Result<(), DirectorError> {
@@ -106,6 +91,10 @@ impl Care<'_> {
 
     fn reclaim(&mut self, request: &ReclaimRequest) -> Result<(), DirectorError> {
         let plan = self.site.plan_reclaim(request)?;
+        // One that is gone from the shelves is gone; a name may be wrong, too.
+        for generation in &plan.unknown {
+            self.display.warn(&DirectorError::UnknownGeneration { generation: generation.clone() }.to_string());
+        }
         if plan.volumes.is_empty() && plan.retires.is_empty() {
             return Ok(());
         }

@@ -216,7 +216,7 @@ pub(crate) fn run_served(
     let mut job = policy_of(&site, name)?;
     let staging = site.stage_choice(name, &job, &client)?;
     if staging.is_some() {
-        job = site.policy_in(&job, site.library_name())?;
+        job = site.policy_in(&job, site.library_name());
     }
     match &served.client {
         Some(client) => {

@@ -24,8 +24,7 @@ use crate::units;
 use crate::wording::short_id;
 use crate::work::recorded::recorded;
 
-/// What is reclaimed where nothing is said: TSM's threshold of 60 % reclaimable is its default, and half of that
-/// is left to age.
+/// What is reclaimed where nothing is said: full volumes of which less than this share is needed.
 const BELOW: f64 = 0.3;
 /// Objects that are named which stay on a volume.
 const LEFT_NAMED: usize = 5;
@@ -38,6 +37,9 @@ pub(crate) fn reclaim(cli: &Globals, args: &args::Reclaim) -> Result<ExitCode, F
         None => site,
     };
     let plan = site.plan_reclaim(&request(args)?)?;
+    if let Some(generation) = plan.unknown.first() {
+        return Err(DirectorError::UnknownGeneration { generation: generation.clone() }.into());
+    }
     for (volser, reason) in &plan.left_out {
         display.warn(&format!("volume {volser} is not reclaimed: {reason}"));
     }

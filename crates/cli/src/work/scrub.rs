@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use capstan_director::{ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, Tally};
+use capstan_director::{ScrubAmount, ScrubPlan, ScrubReport, ScrubRequest, Tally, UnscrubbedVolume};
 use capstan_mover::RestoreWatch;
 
 use crate::args;
@@ -114,14 +114,21 @@ pub(super) fn said(display: &Display, report: &ScrubReport) -> (String, bool) {
             volume.volser, volume.volser
         ));
     }
-    for volume in report.left_out.iter().take(LEFT_OUT_NAMED) {
-        display.warn(&format!("volume {} was left out: {}", volume.volser, volume.reason));
-    }
-    if report.left_out.len() > LEFT_OUT_NAMED {
-        display.warn(&format!("{} more volumes were left out", report.left_out.len() - LEFT_OUT_NAMED));
-    }
+    let (failed, others): (Vec<_>, Vec<_>) = report.left_out.iter().partition(|volume| volume.was_wanted);
+    name_some(&failed, &|line| display.warn(line));
+    name_some(&others, &|line| display.say(line));
     let bad = report.volumes.iter().any(|volume| volume.bad > 0);
-    (statement(report), !bad && report.left_out.is_empty())
+    (statement(report), !bad && failed.is_empty())
+}
+
+/// Names volumes that were left out, and says how many more there are.
+fn name_some(volumes: &[&UnscrubbedVolume], tell: &dyn Fn(&str)) {
+    for volume in volumes.iter().take(LEFT_OUT_NAMED) {
+        tell(&format!("volume {} was left out: {}", volume.volser, volume.reason));
+    }
+    if volumes.len() > LEFT_OUT_NAMED {
+        tell(&format!("{} more volumes were left out", volumes.len() - LEFT_OUT_NAMED));
+    }
 }
 
 /// What the sample says of all.

@@ -129,6 +129,9 @@ fn what_cannot_be_read_for_another_reason_is_left_out() {
     let [away_one] = &report.left_out[..] else { panic!("{:?}", report.left_out) };
     assert_eq!((&away_one.volser, away_one.reason.as_str()), (&volumes[0], "it is not in a library"));
     assert!(away_one.blocks > 100, "{away_one:?}");
+    assert!(!away_one.was_wanted, "nobody asked for what is on a shelf");
+    let named = ScrubRequest { volumes: vec![volumes[0].clone()], ..places(1) };
+    assert!(scrub(&site, &named).left_out[0].was_wanted);
     assert!(report.volumes.iter().all(|volume| volume.volser != volumes[0]));
     let (places_in_all, read, bad) = report.places();
     assert_eq!((places_in_all, bad), (read, 0));

@@ -1,6 +1,9 @@
 //! Whether a run of a policy goes to disk first: by what its last runs stored in a second, and what the drives need.
 
-use capstan_director::{JobConfig, StageChoice, StageWhen};
+use std::path::Path;
+
+use capstan_director::{DirectorError, JobConfig, OtherPolicies, StageChoice, StageWhen};
+use capstan_mover::devices::LibraryConfig;
 
 use crate::place::{Bench, small};
 
@@ -47,4 +50,36 @@ fn a_client_is_as_fast_as_its_last_runs_were() {
     let never = JobConfig { stage_when: Some(StageWhen::Never), ..policy() };
     assert!(!site.stage_choice("home", &never, "tern").unwrap().unwrap().is_staged());
     assert_eq!(site.stage_choice("home", &JobConfig { stage: None, ..policy() }, "tern").unwrap(), None);
+}
+
+#[test]
+fn a_pool_that_a_policy_needs_is_not_removed() {
+    let policies = r#"
+[policies.home]
+sources = ["/srv/home"]
+stage = "disk"
+stage_pool = "home-stage"
+keep = { last = 2 }
+[policies.care]
+care_of = ["old"]
+scrub_one_in = 100
+"#;
+    let mut config = small();
+    let disk = LibraryConfig { path: "disk".into(), ..config.library.clone() };
+    config.libraries.insert("disk".to_owned(), disk);
+    let bench = Bench::new(config);
+    let site = bench.site();
+    for pool in ["home-stage", "old"] {
+        site.add_pool(pool, None, None).unwrap();
+    }
+    let changes = site.plan_policies(policies, Path::new("cell.toml"), OtherPolicies::Keep).unwrap();
+    site.change_policies(&changes).unwrap();
+    // As a command sees them that begins now.
+    let site = bench.site();
+    for (pool, why) in [("home-stage", "policy home writes to it"), ("old", "policy care looks after it")] {
+        let refused = site.remove_pool(pool).unwrap_err();
+        assert!(matches!(refused, DirectorError::PoolNeeded { .. }) && refused.to_string().contains(why), "{refused}");
+    }
+    site.add_pool("spare", None, None).unwrap();
+    site.remove_pool("spare").unwrap();
 }
