@@ -197,6 +197,7 @@ fn record(object: ObjectId, last: bool) -> ObjectRecord {
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::db::{Transaction, params};
 use crate::fragments;
-use crate::object::kind_code;
+use crate::object::{TAG_ENDS, kind_code};
 use crate::reservation::check_held;
 use crate::volume::{self, VolumeState};
 use crate::wanted;
@@ -243,10 +243,12 @@ fn join_object(
     // 0 means never, so it is the latest expiry of all.
     db.execute(
         "INSERT INTO objects (object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
-                              expires_ns, locked, consolidates)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                              expires_ns, locked, consolidates, tags)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (object) DO UPDATE SET base = coalesce(objects.base, excluded.base),
          consolidates = coalesce(objects.consolidates, excluded.consolidates),
+         tags = CASE WHEN length(coalesce(excluded.tags, '')) > length(coalesce(objects.tags, '')) THEN excluded.tags
+                     ELSE objects.tags END,
          complete = CASE WHEN excluded.complete > objects.complete THEN excluded.complete ELSE objects.complete END,
          started_ns = CASE WHEN excluded.started_ns < objects.started_ns THEN excluded.started_ns ELSE objects.started_ns END,
          ended_ns = CASE WHEN excluded.ended_ns > objects.ended_ns THEN excluded.ended_ns ELSE objects.ended_ns END,
@@ -268,6 +270,7 @@ fn join_object(
             object.expires_ns,
             object.is_locked,
             object.consolidates.map(|other| other.0),
+            (!object.tags.is_empty()).then(|| object.tags.join(TAG_ENDS)),
         ],
     )?;
     let expired = "SELECT 1 FROM objects WHERE object = ?1 AND expired_ns IS NOT NULL";
@@ -405,6 +408,7 @@ mod tests {
                 expires_ns: 0,
                 is_locked: false,
                 consolidates: None,
+                tags: Vec::new(),
             };
             let part = CatalogPart { objects: vec![object], ..CatalogPart::default() };
             let number = number.cast_unsigned();

@@ -79,6 +79,7 @@ impl Catalog {
             "base": object.base.map(|base| base.to_string()), "chunk_len": object.chunk_len,
             "started_ns": object.started_ns, "ended_ns": object.ended_ns, "expires_ns": object.expires_ns,
             "locked": object.is_locked, "consolidates": object.consolidates.map(|other| other.to_string()),
+            "tags": object.tags,
         });
         put(out, &line)?;
         let id = object.id.to_string();

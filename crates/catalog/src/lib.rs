@@ -50,7 +50,7 @@
 //! let object = ObjectRecord {
 //!     object: id, source: b"/etc".to_vec(), client: "tern".into(), policy: "nightly".into(), kind: ObjectKind::Tree,
 //!     state: ObjectState::Complete, base: None, copy: 1, chunk_len: 1 << 20, started_ns: 1, ended_ns: 2, expires_ns: 0,
-//!     is_locked: false, consolidates: None,
+//!     is_locked: false, consolidates: None, tags: Vec::new(),
 //! };
 //! let part = CatalogPart { objects: vec![object], entries: vec![(id, entries.finish())], ..CatalogPart::default() };
 //! let checkpoint = Checkpoint {

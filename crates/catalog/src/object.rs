@@ -53,8 +53,17 @@ pub struct Object {
     pub expires_ns: i64,
     /// Whether nobody may have it forgotten before.
     pub is_locked: bool,
+    /// Words by which it is found.
+    pub tags: Vec<String>,
     /// What it holds; `None` until its index is sealed.
     pub counts: Option<Counts>,
+}
+
+/// What stands between tags in the database; no tag has it.
+pub(crate) const TAG_ENDS: &str = "\n";
+
+fn tags_of(text: &str) -> Vec<String> {
+    text.split(TAG_ENDS).map(str::to_owned).collect()
 }
 
 /// Which objects are wanted; the default is all that are not expired.
@@ -130,7 +139,7 @@ const OBJECT: &str = concat!(
     "SELECT object, source, client, policy, kind, complete, ",
     base!(),
     ", chunk_len, started_ns, ended_ns, expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems, locked,
-       consolidates, base FROM objects"
+       consolidates, base, tags FROM objects"
 );
 
 /// What a volume holds of objects that are not given up.
@@ -398,6 +407,7 @@ fn object_row(row: &Row<'_>) -> Result<Object, CatalogError> {
         ended_ns: row.get(9)?,
         expires_ns: row.get(10)?,
         is_locked: row.get(18)?,
+        tags: row.get::<Option<String>>(21)?.map_or_else(Vec::new, |text| tags_of(&text)),
         counts,
     })
 }

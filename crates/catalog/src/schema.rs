@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 38] = [
+pub(crate) const STEPS: [&str; 39] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -330,6 +330,10 @@ pub(crate) const STEPS: [&str; 38] = [
     // The last runs of a policy for a client say how fast that is, at each look at what waits.
     "
     CREATE INDEX done_runs_of_client ON done_runs (policy, client, ended_ns);
+    ",
+    // Words by which an object is found, each in a line.
+    "
+    ALTER TABLE objects ADD COLUMN tags TEXT;
     ",
 ];
 

@@ -9,7 +9,7 @@ mod media;
 mod restore;
 mod status;
 
-pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
+pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, Put, WaitFor};
 pub(crate) use care::{Reclaim, Scrub};
 pub(crate) use cell::{
     Audit, AuditAction, BackupPolicyAction, Client, MemberEnrol, MemberJoin, MemberLabels, Mover, Policies, Queue,
@@ -23,5 +23,5 @@ pub(crate) use media::{
     CatalogAction, CatalogOf, Consolidate, Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify,
     Volumes,
 };
-pub(crate) use restore::{Cat, Overwrite, Restore};
+pub(crate) use restore::{Cat, Get, Overwrite, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Audit, Backup, Cat, CatalogOf, Client, Clock, Consolidate, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys,
-    Label, Ls, Man, Mover, ObjectOf, Objects, Policies, Pools, Queue, Rebuild, Reclaim, Repair, Restore, Schedule,
-    Scrub, Server, Show, Status, User, Verify, Versions, Volumes,
+    Audit, Backup, Cat, CatalogOf, Client, Clock, Consolidate, Copy, Expire, Find, Get, GiveUp, History, Init, Jobs,
+    Keys, Label, Ls, Man, Mover, ObjectOf, Objects, Policies, Pools, Put, Queue, Rebuild, Reclaim, Repair, Restore,
+    Schedule, Scrub, Server, Show, Status, User, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -62,6 +62,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental --exclude node_modules --exclude ada/tmp --exclude-caches\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop\n  capstan backup nightly"
     )]
     Backup(Backup),
+    /// Store standard input, a file, or what a program prints, under a name
+    #[command(
+        after_help = "Examples:\n  pg_dump shop | capstan put dumps/shop.sql --tag release=1.2\n  capstan put app.log /var/log/app.log.1\n  capstan put dumps/shop.sql -- pg_dump shop\n\nEach time makes a version of its own; `capstan get` gives one back, and `capstan objects --source NAME` lists them."
+    )]
+    Put(Put),
     /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
     #[command(
         after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nThe exit code is 3 if a job cannot do all of its work."
@@ -136,6 +141,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore /home:'ada/*.tex' --to /tmp/back --strip 2\n  capstan restore /home --include '*.tex' --exclude old --to /tmp/back\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
     )]
     Restore(Restore),
+    /// Give back what was stored under a name
+    #[command(
+        after_help = "Examples:\n  capstan get dumps/shop.sql --tag release=1.2 | psql shop\n  capstan get app.log --at 3d --to /tmp/app.log"
+    )]
+    Get(Get),
     /// Write an object as a pax stream, or one file, to standard output
     #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:fstab --at 2026-11-01")]
     Cat(Cat),

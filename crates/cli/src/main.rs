@@ -174,6 +174,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Audit(args) => cell::audit(globals, args),
         Command::Restore(restore) => work::restore(globals, restore),
         Command::Cat(cat) => work::cat(globals, cat),
+        Command::Put(put) => work::put(globals, put),
+        Command::Get(get) => work::get(globals, get),
         Command::Verify(verify) => work::verify(globals, verify),
         Command::Copy(copy) => work::copy(globals, copy),
         Command::Consolidate(args) => work::consolidate(globals, args),

@@ -18,6 +18,9 @@ pub struct OwnObject {
     pub is_full: bool,
     /// Whether it was backed up to its end.
     pub is_complete: bool,
+    /// Words that were given to it when it was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// When it was begun, nanoseconds since 1970.
     pub started_ns: i64,
     /// Files in it, if that is known.

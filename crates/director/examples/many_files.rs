@@ -210,6 +210,7 @@ fn part(object: ObjectId, seed: u32, number: u32, entries: u32, of: u32) -> Cata
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     };
     CatalogPart { objects: vec![record], entries: vec![(object, encoder.finish())], ..CatalogPart::default() }
 }

@@ -29,7 +29,7 @@ use crate::path_filter::check_patterns;
 use crate::pools::name_of_copy;
 use crate::presence::Presence;
 use crate::repair::RepairReport;
-use crate::request::{BackupRequest, MissingSource, Retention, Shortfall, Target};
+use crate::request::{BackupRequest, MissingSource, Retention, Shortfall, Target, check_tags};
 use crate::sessions::{CopyFailure, LeftSession, ToldFailure};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -238,6 +238,7 @@ impl Site {
             // Before it is begun: what can never be backed up is no backup that was interrupted.
             stream.check_name().map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
         }
+        check_tags(&request.tags)?;
         let to_pool = request.target == Target::Pool;
         let presence = to_pool.then(|| self.presence_for(request, watch)).transpose()?;
         let sources = to_pool.then(|| self.claim_sources(request, &watch.stop)).transpose()?;

@@ -72,15 +72,16 @@ impl Site {
     /// Writes the content of one file of the state at an object.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownPath`]; [`DirectorError::NotAFile`]; otherwise as [`Site::cat_object`], or the content
-    /// is not what its checksum says.
+    /// [`DirectorError::UnknownPath`]; [`DirectorError::NotAFile`]; [`DirectorError::Interrupted`] if `stop` is set;
+    /// otherwise as [`Site::cat_object`], or the content is not what its checksum says.
     pub fn cat_file(
         &self,
         object: ObjectId,
         path: &[u8],
         out: &mut (dyn Write + Send),
+        stop: &Arc<AtomicBool>,
     ) -> Result<FileGiven, DirectorError> {
-        Ok(self.copy_file(object, path, out, Lacks::Nothing, &Arc::default())?.0)
+        Ok(self.copy_file(object, path, out, Lacks::Nothing, stop)?.0)
     }
 
     /// The same, and how many blocks were read for it.

@@ -8,6 +8,7 @@ mod care;
 mod job;
 mod lists;
 mod network;
+mod put;
 mod tell;
 mod text;
 mod timing;

@@ -198,6 +198,14 @@ pub enum DirectorError {
         /// Why not.
         reason: String,
     },
+    /// Operator: a tag is none, or there are too many.
+    #[error("{tag:?} cannot be a tag: {reason}")]
+    Tag {
+        /// The tag.
+        tag: String,
+        /// Why not.
+        reason: String,
+    },
     /// The client that has the sources is gone, or cannot be asked.
     #[error(transparent)]
     SourceHost(#[from] SourceError),

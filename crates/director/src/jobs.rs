@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
-use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, ObjectRecord, ObjectState};
+use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, ObjectRecord, ObjectState, TAGS_MAX};
 use capstan_mover::{BaselineBuilder, CutFile, Metadata, SourceFound, SourceSpec};
 use capstan_tape::with_causes;
 use uuid::Uuid;
@@ -201,6 +201,7 @@ impl Site {
             expires_ns: keep.map_or(0, |keep| started_ns.saturating_add(keep)),
             is_locked: request.is_locked,
             consolidates: None,
+            tags: request.tags.clone(),
         }
     }
 
@@ -262,6 +263,7 @@ impl Site {
                 let record = ObjectRecord {
                     expires_ns: longer_kept(object.expires_ns, asked.expires_ns),
                     is_locked: object.is_locked || asked.is_locked,
+                    tags: joined(&object.tags, asked.tags),
                     ..record_of(&object)
                 };
                 let baseline = Some(baseline);
@@ -488,6 +490,14 @@ fn longer_kept(one_ns: i64, other_ns: i64) -> i64 {
     if one_ns == 0 || other_ns == 0 { 0 } else { one_ns.max(other_ns) }
 }
 
+/// Tags that an object has, and those that are new.
+fn joined(there: &[String], asked: Vec<String>) -> Vec<String> {
+    let mut tags = there.to_vec();
+    tags.extend(asked.into_iter().filter(|tag| !there.contains(tag)));
+    tags.truncate(TAGS_MAX);
+    tags
+}
+
 pub(crate) fn record_of(object: &Object) -> ObjectRecord {
     ObjectRecord {
         object: object.id,
@@ -505,6 +515,7 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         expires_ns: object.expires_ns,
         is_locked: object.is_locked,
         consolidates: object.consolidates,
+        tags: object.tags.clone(),
     }
 }
 

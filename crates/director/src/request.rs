@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use capstan_format::{TAG_LEN_MAX, TAGS_MAX, is_tag};
 use capstan_mover::{StreamInput, TreeOptions};
 
+use crate::DirectorError;
 use crate::config::{Bandwidth, JobConfig, NetworkShare};
 use crate::pools::DEFAULT_POOL;
 
@@ -65,6 +67,8 @@ pub struct BackupRequest {
     pub retention: Retention,
     /// Whether nobody may shorten that.
     pub is_locked: bool,
+    /// Words by which what it makes is found.
+    pub tags: Vec<String>,
     /// Streams that read at the same time.
     pub connections: u16,
     /// Copies written at once.
@@ -110,6 +114,7 @@ impl BackupRequest {
             policy: String::new(),
             retention: Retention::OfPool,
             is_locked: false,
+            tags: Vec::new(),
             connections: 1,
             copies: 1,
             drives: 1,
@@ -128,6 +133,23 @@ impl BackupRequest {
             network: None,
         }
     }
+}
+
+/// That all of them can be tags.
+pub(crate) fn check_tags(tags: &[String]) -> Result<(), DirectorError> {
+    let wrong = |tag: &String, reason: String| Err(DirectorError::Tag { tag: tag.clone(), reason });
+    for (number, tag) in tags.iter().enumerate() {
+        if !is_tag(tag) {
+            return wrong(tag, format!("a tag has 1 to {TAG_LEN_MAX} bytes, and no control characters"));
+        }
+        if tags[..number].contains(tag) {
+            return wrong(tag, "it is given twice".to_owned());
+        }
+        if number >= TAGS_MAX {
+            return wrong(tag, format!("an object has {TAGS_MAX} tags at most"));
+        }
+    }
+    Ok(())
 }
 
 /// Waits for a volume, or fails, when a pool has none.

@@ -389,6 +389,10 @@ impl Site {
         if let Some(reason) = known.fault {
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
+        if known.config.takes_puts() {
+            let reason = "it stores what `capstan put` brings, whenever that is: there is nothing to run".to_owned();
+            return Err(DirectorError::PolicyFault { name: known.name, reason });
+        }
         if !known.config.makes_backups() && asked.level == RunLevel::Full {
             let reason = match known.config.is_of_copies() {
                 true => "it copies backups as they are, full or not: leave --full out".to_owned(),

@@ -19,6 +19,12 @@ use crate::{FormatError, ObjectId, Volser};
 const MAGIC: [u8; 8] = *b"CPCHECK1";
 const TEXT_LEN_MAX: usize = 4096;
 const SOURCE_LEN_MAX: usize = 1 << 16;
+/// Added to what says on what an object stands, if it has tags.
+const WITH_TAGS: u8 = 4;
+/// Tags of an object, at most.
+pub const TAGS_MAX: usize = 32;
+/// Bytes of a tag, at most.
+pub const TAG_LEN_MAX: usize = 128;
 
 /// Payload of a session's first block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,6 +183,9 @@ pub struct ObjectRecord {
     /// base; what is based on that object may stand on this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consolidates: Option<ObjectId>,
+    /// Words by which it is found, given when it is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// How much of one connection's stream is whole: it ends behind a complete member, or a fragment.
@@ -217,13 +226,14 @@ pub struct ExtentRecord {
 /// entries; varint length (0 for none) and volser of the volume the session goes on to.
 /// ```text
 /// object  id (16) | source | client | policy | u8 kind 1 tree 2 device 3 stream | u8 state 1 open 2 complete |
-///         u8 stands 0 alone 1 on a base 2 for another | base, or the object that it stands for (16; not if alone) |
+///         u8 stands 0 alone 1 on a base 2 for another, and 4 more with tags |
+///         base, or the object that it stands for (16; not if alone) | varint count and tags (only with tags) |
 ///         u8 copy | varint chunk length | signed varints started, ended, expires
 /// part    object (16) | varint connection | varint valid length
 /// extent  object (16) | varints connection, first sequence, first block, blocks, offset, plain length, stored length
 /// run     object (16) | bytes of packed entries (see entries)
 /// ```
-/// `source`, `client`, `policy` and the packed entries are each a varint length and as many bytes.
+/// `source`, `client`, `policy`, tags and the packed entries are each a varint length and as many bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CatalogPart {
     /// Objects touched, as they stand now.
@@ -335,10 +345,16 @@ fn put_object(out: &mut Vec<u8>, object: &ObjectRecord) {
         (ObjectState::Open, true) => 3,
         (ObjectState::Complete, true) => 4,
     });
-    match (object.base, object.consolidates) {
-        (Some(base), _) => put_relation(out, 1, base),
-        (None, Some(other)) => put_relation(out, 2, other),
-        (None, None) => out.push(0),
+    let (stands, other) = match (object.base, object.consolidates) {
+        (Some(base), _) => (1, Some(base)),
+        (None, Some(other)) => (2, Some(other)),
+        (None, None) => (0, None),
+    };
+    out.push(if object.tags.is_empty() { stands } else { stands + WITH_TAGS });
+    out.extend(other.iter().flat_map(|other| other.0));
+    if !object.tags.is_empty() {
+        put_varint(out, object.tags.len() as u64);
+        object.tags.iter().for_each(|tag| put_bytes(out, tag.as_bytes()));
     }
     out.push(object.copy);
     put_varint(out, u64::from(object.chunk_len));
@@ -347,9 +363,21 @@ fn put_object(out: &mut Vec<u8>, object: &ObjectRecord) {
     put_varint_signed(out, object.expires_ns);
 }
 
-fn put_relation(out: &mut Vec<u8>, what: u8, other: ObjectId) {
-    out.push(what);
-    out.extend_from_slice(&other.0);
+fn take_tags(cursor: &mut Cursor<'_>) -> Result<Vec<String>, FormatError> {
+    let count = cursor.varint()?;
+    if count == 0 || count > TAGS_MAX as u64 {
+        return Err(cursor.field("tags", &count));
+    }
+    let tag = |_| {
+        let tag = cursor.text(TAG_LEN_MAX)?;
+        if is_tag(&tag) { Ok(tag) } else { Err(cursor.field("tag", &tag)) }
+    };
+    (0..count).map(tag).collect()
+}
+
+/// Whether a text can be a tag: it is not empty, not too long, and has no control characters.
+pub fn is_tag(text: &str) -> bool {
+    !text.is_empty() && text.len() <= TAG_LEN_MAX && !text.chars().any(char::is_control)
 }
 
 fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
@@ -370,12 +398,15 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         4 => (ObjectState::Complete, true),
         other => return Err(cursor.field("object state", &other)),
     };
-    let (base, consolidates) = match cursor.u8()? {
+    let stands = cursor.u8()?;
+    let (base, consolidates) = match stands % WITH_TAGS {
+        _ if stands >= 2 * WITH_TAGS => return Err(cursor.field("stands", &stands)),
         0 => (None, None),
         1 => (Some(ObjectId(cursor.array()?)), None),
         2 => (None, Some(ObjectId(cursor.array()?))),
-        other => return Err(cursor.field("stands", &other)),
+        _ => return Err(cursor.field("stands", &stands)),
     };
+    let tags = if stands >= WITH_TAGS { take_tags(cursor)? } else { Vec::new() };
     let copy = cursor.u8()?;
     let chunk_len = cursor.varint_u32()?;
     let started_ns = cursor.varint_signed()?;
@@ -396,5 +427,6 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         expires_ns,
         is_locked,
         consolidates,
+        tags,
     })
 }

@@ -27,6 +27,7 @@ pub mod pax;
 pub use block::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, Compression};
 pub use checkpoint::{
     CatalogPart, Checkpoint, ExtentRecord, ObjectKind, ObjectRecord, ObjectState, PartRecord, SessionRecord,
+    TAG_LEN_MAX, TAGS_MAX, is_tag,
 };
 pub use checksum::{crc32c, crc32c_append, crc32c_append_zeros, crc32c_combine};
 pub use cursor::Cursor;

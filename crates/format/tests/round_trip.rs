@@ -40,12 +40,12 @@ fn entry() -> impl Strategy<Value = FileEntry> {
 }
 
 fn object() -> impl Strategy<Value = ObjectRecord> {
-    let texts = (vec(any::<u8>(), 0..50), ".{0,20}", ".{0,20}");
+    let texts = (vec(any::<u8>(), 0..50), ".{0,20}", ".{0,20}", vec("[a-z0-9=. ]{1,20}", 0..4));
     let times = (any::<i64>(), any::<i64>(), any::<i64>());
     (any::<[u8; 16]>(), texts, any::<Option<(bool, [u8; 16])>>(), any::<(u8, u32, bool, bool, bool)>(), times).prop_map(
         |(
             id,
-            (source, client, policy),
+            (source, client, policy, tags),
             stands,
             (copy, chunk_len, device, open, is_locked),
             (started_ns, ended_ns, expires_ns),
@@ -65,6 +65,7 @@ fn object() -> impl Strategy<Value = ObjectRecord> {
                 expires_ns,
                 is_locked,
                 consolidates: stands.filter(|(is_base, _)| !*is_base).map(|(_, other)| ObjectId(other)),
+                tags,
             }
         },
     )

@@ -69,6 +69,7 @@ fn part() -> CatalogPart {
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     };
     let extent = ExtentRecord {
         object: OBJECT,

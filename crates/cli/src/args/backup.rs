@@ -90,6 +90,12 @@ pub(crate) struct Backup {
     /// Lock the retention of what it makes: nobody can have it forgotten before that ends
     #[arg(long)]
     pub(crate) lock: bool,
+    /// Tag what it makes with a word, such as before-upgrade or release=1.2; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Whether it stores something by name
+    #[arg(skip)]
+    pub(crate) is_put: bool,
     /// Drives that each copy is written to at the same time, at most: as many as are free when the backup begins
     /// [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -151,6 +157,42 @@ pub(crate) struct Backup {
     /// of capstan.toml, or the host's name]
     #[arg(long, value_name = "HOST")]
     pub(crate) client: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The name that it is stored under, such as app.log or dumps/shop.sql
+    pub(crate) name: String,
+    /// The file to store [default: standard input]
+    #[arg(conflicts_with = "command")]
+    pub(crate) file: Option<PathBuf>,
+    /// Run this program and store its output; if it does not end with exit code 0, none of it counts
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<PathBuf>,
+    /// Tag this version with a word, such as nightly or release=1.2; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Job or policy to store it under [default: the one whose put_names match, or none]
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Storage unit, or library, to write to [default: that of the policy, or main]
+    #[arg(long)]
+    pub(crate) unit: Option<String>,
+    /// Pool to write to [default: that of the policy, or default]
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+    /// Copies written at once, each to volumes of its own [default: that of the policy, or 1]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) copies: Option<u8>,
+    /// How long it is kept: 30d, 12w, 10y [default: as the policy or the pool says]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) retention: Option<String>,
+    /// Lock that: nobody can have it forgotten before
+    #[arg(long)]
+    pub(crate) lock: bool,
+    /// Wait for a volume when the pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 /// Where a backup's blocks go.

@@ -22,6 +22,9 @@ pub(crate) struct Objects {
     /// Only objects that were made under this policy
     #[arg(long)]
     pub(crate) policy: Option<String>,
+    /// Only objects with this tag; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
     /// Expired ones too
     #[arg(long)]
     pub(crate) all: bool,

@@ -80,6 +80,30 @@ pub(crate) struct Restore {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The name that it was stored under
+    pub(crate) name: String,
+    /// File to write it to, once all of it is read [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// Replace FILE if it is there
+    #[arg(long, requires = "to")]
+    pub(crate) overwrite: bool,
+    /// The latest version with this tag; with several, one that has them all
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// This version, by its id or the beginning or end of that
+    #[arg(long, value_name = "ID", conflicts_with_all = ["at", "tags"])]
+    pub(crate) id: Option<String>,
+    /// The latest version at this time: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+    /// The client that stored it, where several have the name
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) of: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Cat {
     /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
     #[arg(value_name = "OBJECT[:PATH]")]

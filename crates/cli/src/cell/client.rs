@@ -135,6 +135,7 @@ fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
         policy: own.policy,
         is_full: own.is_full,
         is_complete: own.is_complete,
+        tags: own.tags,
         started_ns: own.started_ns,
         files: own.files,
         bytes: own.bytes,

@@ -121,11 +121,14 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// What a policy backs up, copies, or looks after.
+/// What a policy backs up, stores, copies, or looks after.
 fn backs_up(row: &BackupPolicyRow) -> String {
     if !row.care_of.is_empty() {
         let pools = if row.care_of.len() == 1 { "pool" } else { "pools" };
         return format!("nothing: care of {pools} {}", row.care_of.join(", "));
+    }
+    if !row.put_names.is_empty() {
+        return format!("what is put as {}", row.put_names.join(", "));
     }
     let Some(copies) = &row.copies_of else {
         let sources = row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" ");

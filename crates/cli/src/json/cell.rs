@@ -274,6 +274,8 @@ pub(crate) struct ClientObjectRow {
     pub(crate) is_full: bool,
     /// Whether it was backed up to its end.
     pub(crate) is_complete: bool,
+    /// Words that were given to it when it was made.
+    pub(crate) tags: Vec<String>,
     /// When it was begun, nanoseconds since 1970.
     pub(crate) started_ns: i64,
     /// Files in it; null while that is not known.

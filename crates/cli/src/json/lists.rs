@@ -58,6 +58,8 @@ pub(crate) struct ObjectRow {
     pub(crate) expires_ns: i64,
     /// Whether nobody can have it forgotten before.
     pub(crate) locked: bool,
+    /// Words that were given to it when it was made.
+    pub(crate) tags: Vec<String>,
     /// `behind` or `ahead` where the clock was in doubt when it was begun; else null.
     pub(crate) clock_doubt: Option<&'static str>,
     /// Where the clock was in doubt: not before this it was begun, nanoseconds since 1970.

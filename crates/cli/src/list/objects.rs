@@ -55,6 +55,7 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
     // A server of an older version gives them all.
     objects.retain(|row| since_ns.is_none_or(|since_ns| row.own.started_ns >= since_ns));
     objects.retain(|row| args.policy.as_ref().is_none_or(|policy| *policy == row.own.policy));
+    objects.retain(|row| has_all(&row.own.tags, &args.tags));
     objects.retain(|row| args.source.as_ref().is_none_or(|source| source.as_os_str() == row.own.source.as_str()));
     if let Some(last) = args.last {
         let mut counts: HashMap<(String, String), u32> = HashMap::new();
@@ -69,7 +70,7 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
     }
     note_none(cli, args, objects.is_empty());
     let mut table =
-        Table::new(&["object", "begun", "level", "status", ">files", ">size", "client", "policy", "source"]);
+        Table::new(&["object", "begun", "level", "status", ">files", ">size", "client", "policy", "tags", "source"]);
     for row in &objects {
         table.row(vec![
             row.own.object[row.own.object.len().saturating_sub(8)..].to_owned(),
@@ -80,10 +81,12 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
             row.own.bytes.map_or_else(|| "-".to_owned(), units::bytes),
             row.client.clone(),
             row.own.policy.clone(),
+            row.own.tags.join(" "),
             path_text(row.own.source.as_bytes()),
         ]);
     }
-    print(&table)
+    let shows_tags = objects.iter().any(|row| !row.own.tags.is_empty());
+    print(&if shows_tags { table } else { table.without(&["tags"]) })
 }
 
 /// Says what nothing was found for: a name may be mistyped.
@@ -91,7 +94,8 @@ fn note_none(cli: &Globals, args: &args::Objects, is_none: bool) {
     let host = args.host.as_ref().map(|host| format!("host {host}"));
     let policy = args.policy.as_ref().map(|policy| format!("policy {policy}"));
     let source = args.source.as_ref().map(|source| format!("source {}", source.display()));
-    let named: Vec<_> = [host, policy, source].into_iter().flatten().collect();
+    let tags = args.tags.iter().map(|tag| format!("tag {tag}"));
+    let named: Vec<_> = [host, policy, source].into_iter().flatten().chain(tags).collect();
     if is_none && !named.is_empty() && !cli.quiet {
         eprintln!("capstan: there is no such object of {}: `capstan objects` lists all", named.join(", "));
     }
@@ -170,6 +174,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         ended_ns: object.ended_ns,
         expires_ns: if object.expires_ns == i64::MAX { 0 } else { object.expires_ns },
         locked: object.is_locked,
+        tags: object.tags.clone(),
         clock_doubt: begun.and_then(|begun| doubt_name(begun.doubt)),
         begun_from_ns: begun.map(|begun| begun.from_ns),
         begun_by_ns: begun.map(|begun| begun.by_ns),
@@ -227,6 +232,7 @@ fn filtered(site: &Site, args: &args::Objects) -> Result<Vec<Object>, Failure> {
             if found.is_empty() { listed(filter(Some(bytes(source))))? } else { found }
         }
     };
+    objects.retain(|object| has_all(&object.tags, &args.tags));
     if let Some(since) = &args.since {
         let since_ns = units::parse_since(since, now_ns()).map_err(Failure::Usage)?;
         objects.retain(|object| object.started_ns >= since_ns);
@@ -240,6 +246,11 @@ fn filtered(site: &Site, args: &args::Objects) -> Result<Vec<Object>, Failure> {
         });
     }
     Ok(objects)
+}
+
+/// Whether an object has all tags that are asked for.
+fn has_all(tags: &[String], asked: &[String]) -> bool {
+    asked.iter().all(|tag| tags.contains(tag))
 }
 
 /// A copy's volumes; of many the first two and the last.
@@ -281,6 +292,7 @@ pub(crate) fn objects(cli: &Globals, args: &args::Objects) -> Result<ExitCode, F
         "copies on",
         "host",
         "policy",
+        "tags",
         "source",
     ]);
     // A column that says the same in each line, and what anybody expects, is left out.
@@ -315,10 +327,12 @@ pub(crate) fn objects(cli: &Globals, args: &args::Objects) -> Result<ExitCode, F
             on.collect::<Vec<_>>().join(" "),
             shown(shows_host, &object.client),
             shown(shows_policy, &object.policy),
+            object.tags.join(" "),
             path_text(&object.source),
         ]);
     }
-    let hidden = [("host", shows_host), ("policy", shows_policy)];
+    let shows_tags = objects.iter().any(|object| !object.tags.is_empty());
+    let hidden = [("host", shows_host), ("policy", shows_policy), ("tags", shows_tags)];
     let hidden = hidden.iter().filter(|(_, shows)| !shows).map(|(head, _)| *head).collect::<Vec<_>>();
     print(&table.without(&hidden))
 }

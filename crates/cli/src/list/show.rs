@@ -144,6 +144,9 @@ fn object_lines(
     sheet.line("source", &path_text(&object.source))?;
     sheet.line("host", &path_text(object.client.as_bytes()))?;
     sheet.line("policy", &path_text(object.policy.as_bytes()))?;
+    if !object.tags.is_empty() {
+        sheet.line("tags", &path_text(object.tags.join(" ").as_bytes()))?;
+    }
     sheet.line("level", &level_text(object, chain))?;
     if let Some(other) = object.consolidates {
         sheet.line("made of", &format!("{} and what that was based on", short_id(other)))?;

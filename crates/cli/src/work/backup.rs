@@ -28,6 +28,7 @@ use crate::progress::{Display, Standing, missing_text, rate};
 use crate::secrets::{Need, new_unlock, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::wording::short_id;
 use crate::work::consolidate::behind_a_run;
 use crate::work::recorded::{Ending, Record, recorded_in};
 
@@ -135,6 +136,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         policy: args.policy.clone().unwrap_or_else(|| MANUAL.to_owned()),
         retention,
         is_locked: args.lock,
+        tags: args.tags.clone(),
         connections,
         copies: args.copies.unwrap_or(1),
         drives: args.drives.unwrap_or(1),
@@ -261,7 +263,7 @@ pub(super) fn run(
         let ended = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch));
         let mut ended = ended
             .map_err(Failure::from)
-            .and_then(|report| conclude(cli, display, &report, (record, frame.run.is_some())));
+            .and_then(|report| conclude(cli, display, (&report, args.is_put), (record, frame.run.is_some())));
         if let (Some(reason), Ok(ended)) = ((frame.after)(&ended), ended.as_mut()) {
             ended.went_wrong_afterwards(reason);
             record.message.clone_from(&ended.message);
@@ -306,12 +308,12 @@ pub(super) fn run(
 fn conclude(
     cli: &Globals,
     display: &Display,
-    report: &BackupReport,
+    (report, is_put): (&BackupReport, bool),
     (record, is_attempt): (&mut Record, bool),
 ) -> Result<Ended, Failure> {
     record.tally = tally(report);
     let failed = report.sources.iter().find_map(|source| Some((&source.source, source.report.as_ref().err()?)));
-    let code = match show(cli, display, report)? {
+    let code = match show(cli, display, (report, is_put))? {
         DONE_WITH_PROBLEMS if is_attempt && failed.is_some() => FAILED,
         code => code,
     };
@@ -342,7 +344,7 @@ fn tally(report: &BackupReport) -> Tally {
 }
 
 /// Shows how it ended, and gives the exit code.
-fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, Failure> {
+fn show(cli: &Globals, display: &Display, (report, is_put): (&BackupReport, bool)) -> Result<u8, Failure> {
     let mut losses = 0;
     let mut failed = 0;
     for source in &report.sources {
@@ -377,7 +379,7 @@ fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, F
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;
     } else if !cli.quiet {
-        print_table(report);
+        if is_put { print_stored(report) } else { print_table(report) }
     }
     let in_part = losses > 0
         || failed > 0
@@ -411,6 +413,15 @@ fn show_notes(display: &Display, problems: &[SourceProblem]) {
         let line = format!("{}: {}{more}", path_text(&first.path), first.kind);
         // A source of which nothing but a link is stored is hardly what was meant.
         if first.kind == ProblemKind::SourceIsLink { display.warn(&line) } else { display.say(&line) }
+    }
+}
+
+/// What a script wants to know that stores something by name.
+fn print_stored(report: &BackupReport) {
+    for source in &report.sources {
+        let Ok(read) = &source.report else { continue };
+        let (name, size) = (path_text(&source.source), units::bytes(read.bytes));
+        println!("{name}: {size} stored as version {}", short_id(source.object));
     }
 }
 

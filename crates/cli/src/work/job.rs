@@ -43,23 +43,33 @@ const HOOK_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
+    let job = named(cli, args, &display)?;
+    run_by_hand(cli, args, job, Retention::OfPool, &display)
+}
+
+/// Runs a backup that a person or a script asked for; under a job, if there is one.
+pub(super) fn run_by_hand(
+    cli: &Globals,
+    args: &args::Backup,
+    job: Option<(String, JobConfig)>,
+    retention: Retention,
+    display: &Display,
+) -> Result<ExitCode, Failure> {
     let watch = BackupWatch::default();
-    if let Some((name, job)) = named(cli, args, &display)? {
-        stop_on_interrupt(&watch.stop);
-        let open = |need, events| open(cli, need, events);
-        let around = Around { open: &open, begun: &|| Ok(()), client: None, session: None, run: None, network: None };
-        let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
-        return Ok(ExitCode::from(ended.code));
-    }
     stop_on_interrupt(&watch.stop);
     let open = |need, events| open(cli, need, events);
+    if let Some((name, job)) = job {
+        let around = Around { open: &open, begun: &|| Ok(()), client: None, session: None, run: None, network: None };
+        let ended = run(cli, args, (&name, &job), display, &watch, &around)?;
+        return Ok(ExitCode::from(ended.code));
+    }
     let (session, run, bandwidth, network) = Default::default();
     let frame = Frame { open: &open, begun: &|| Ok(()), after: &|_| None, session, run, bandwidth, network };
-    let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
+    let ended = backup::run(cli, args, retention, display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
         let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
-        note_failed(frame.open, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
+        note_failed(frame.open, args.stdin.as_ref().unwrap_or(&sources.join(" ")), display, failure);
     }
     ended.map(|ended| ExitCode::from(ended.code))
 }
@@ -94,6 +104,12 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
                 "policy {name} backs up {clients}, and a server runs it: `capstan queue add {name}`"
             )));
         }
+        if job.takes_puts() {
+            let names = job.put_names.join(", ");
+            return Err(Failure::Usage(format!(
+                "{name} stores what is put as {names}, and has no sources: `capstan put NAME`"
+            )));
+        }
         if job.is_of_care() {
             let pools = job.care_of.join(", ");
             return Err(Failure::Usage(format!(
@@ -122,7 +138,7 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
 }
 
 /// Why a policy cannot be run now, if it cannot.
-fn fault_of(site: &Site, name: &str) -> Option<DirectorError> {
+pub(super) fn fault_of(site: &Site, name: &str) -> Option<DirectorError> {
     let reason = site.policy_fault(name)?.to_owned();
     Some(DirectorError::PolicyFault { name: name.to_owned(), reason })
 }
@@ -135,12 +151,13 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
     let mut exclude_from = job.exclude_from.clone();
     exclude_from.extend(args.exclude_from.iter().cloned());
     args::Backup {
-        sources: match &job.stdin {
-            None => job.sources.clone(),
-            Some(_) => job.stdin_command.iter().map(Into::into).collect(),
+        sources: match (&args.stdin, &job.stdin) {
+            (Some(_), _) => args.sources.clone(),
+            (None, None) => job.sources.clone(),
+            (None, Some(_)) => job.stdin_command.iter().map(Into::into).collect(),
         },
-        stdin: job.stdin.clone(),
-        from_command: job.stdin.is_some(),
+        stdin: args.stdin.clone().or_else(|| job.stdin.clone()),
+        from_command: if args.stdin.is_some() { args.from_command } else { job.stdin.is_some() },
         policy: Some(name.to_owned()),
         unit: args.unit.clone().or_else(|| job.unit.clone()),
         pool: args.pool.clone().or_else(|| job.pool.clone()),

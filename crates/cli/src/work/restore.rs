@@ -384,7 +384,7 @@ pub(crate) fn cat(cli: &Globals, args: &args::Cat) -> Result<ExitCode, Failure> 
     }
     let mut out = BufWriter::with_capacity(1 << 20, stdout());
     let given = audited(&site, ShellAct::Restore, &[object.id.to_string()], || match &path {
-        Some(path) => Ok(site.cat_file(object.id, path, &mut out).map(Some)?),
+        Some(path) => Ok(site.cat_file(object.id, path, &mut out, &Arc::default()).map(Some)?),
         None => {
             site.cat_object(object.id, &mut out)?;
             Ok(None)

@@ -12,7 +12,7 @@ use capstan_mover::{PathPatterns, SnapshotUse};
 use capstan_tape::with_causes;
 use serde::{Deserialize, Serialize};
 
-use super::lists::{copied, looked_after, not_empty, to_go};
+use super::lists::{copied, looked_after, not_empty, put_as, to_go};
 use crate::keep::KeepRule;
 use crate::pools::{DEFAULT_POOL, name_of_copy};
 
@@ -128,6 +128,9 @@ pub struct JobConfig {
     /// Bytes a second that a run takes, at most, and when: the first whose window is open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bandwidth: Vec<String>,
+    /// The names of what `capstan put` stores under it, as patterns; it backs up nothing itself then.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "put_as")]
+    pub put_names: Vec<String>,
     /// The policies and jobs whose backups a policy copies to its pool; it backs up nothing itself then.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "copied")]
     pub copies_of: Vec<String>,
@@ -365,7 +368,11 @@ impl JobConfig {
                 return wrong(key, "it is for copies of backups: set copies_of, or remove it");
             }
         }
+        if self.takes_puts() {
+            self.check_put()?;
+        }
         match (&self.sources[..], &self.stdin, &self.stdin_command[..]) {
+            ([], None, []) if self.takes_puts() => {}
             ([], None, []) => {
                 return Err((None, "it backs up nothing: set sources, or stdin and stdin_command".to_owned()));
             }

@@ -18,6 +18,11 @@ pub(super) fn looked_after<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<St
     some_of(names, "name the pools whose volumes are looked after")
 }
 
+/// Names that something is stored under.
+pub(super) fn put_as<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
+    some_of(names, "name what is stored, as in [\"*.log\"]")
+}
+
 /// Generations that are to go.
 pub(super) fn to_go<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
     some_of(names, "name generations as `capstan volumes --json` does, such as LTO-6")

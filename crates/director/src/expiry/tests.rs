@@ -24,6 +24,7 @@ pub(super) fn object(number: u8, base: u8, day: i64) -> Object {
         status: ObjectStatus::Complete,
         base: (base > 0).then(|| id(base)),
         consolidates: None,
+        tags: Vec::new(),
         made_on: (base > 0).then(|| id(base)),
         chunk_len: 1,
         started_ns: day * DAY,

@@ -53,6 +53,7 @@ fn part(object: ObjectId, entry: &FileEntry) -> CatalogPart {
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     };
     let mut run = EntryEncoder::new();
     run.push(entry);

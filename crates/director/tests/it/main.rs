@@ -37,4 +37,5 @@ mod several_jobs;
 mod several_keys;
 mod shared_sessions;
 mod staging;
+mod tags;
 mod unread;

@@ -399,7 +399,7 @@ fn a_path_that_comes_twice_in_an_object_is_the_later_one() {
     bench.assert_restores(&object, "out");
     let site = bench.site();
     let mut out = Vec::new();
-    site.cat_file(object.id, &stored.path, &mut out).unwrap();
+    site.cat_file(object.id, &stored.path, &mut out, &Arc::default()).unwrap();
     assert_eq!(out, b"later");
     let mut all = Vec::new();
     site.cat_object(object.id, &mut all).unwrap();

@@ -1,6 +1,7 @@
 //! Files that could not be read for a while: the last version that was read comes back.
 
 use std::fs;
+use std::sync::Arc;
 
 use capstan_director::Level;
 
@@ -53,7 +54,7 @@ fn what_could_not_be_read_later_comes_back_as_it_was_read_last() {
     assert!(bench.restore(&object, "out").is_whole());
     assert_eq!(fs::read(below("out", &secret)).unwrap(), b"first");
     let mut out = Vec::new();
-    let told = bench.site().cat_file(object.id, &path, &mut out).unwrap().older.unwrap();
+    let told = bench.site().cat_file(object.id, &path, &mut out, &Arc::default()).unwrap().older.unwrap();
     assert_eq!((out.as_slice(), told.object), (&b"first"[..], full.id));
 
     // Once it can be read it is, though nothing else changed; once it is gone no version of it comes back.

@@ -82,6 +82,7 @@ pub(crate) fn object_record(run: &DataPath) -> ObjectRecord {
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     }
 }
 

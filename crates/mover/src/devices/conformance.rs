@@ -270,6 +270,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     };
     let sent = session.intake().begin_object(object).map_err(drop).and_then(|()| {
         let mut sink = session.intake().connection(OBJECT, 0);

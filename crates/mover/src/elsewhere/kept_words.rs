@@ -62,6 +62,7 @@ fn object() -> ObjectRecord {
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     }
 }
 
@@ -79,6 +80,7 @@ fn the_words_of_each_version_are_understood() {
     let streams = vec![StreamStart { connection: 1, sequence: 2, offset: 3 }];
     let expect = SessionOrder::Expect { intake: 1, client: "tern".to_owned(), object: ObjectId([1; 16]), streams };
     let consolidated = ObjectRecord { consolidates: Some(ObjectId([2; 16])), ..object() };
+    let tagged = ObjectRecord { tags: vec!["release=1.2".to_owned(), "nightly".to_owned()], ..object() };
     let terms = vec![IntakeTerms { intake: 1, stops: false, rate: Some(4_000) }];
     let counts = MeterCounts::default;
     let mut words = vec![
@@ -99,6 +101,7 @@ fn the_words_of_each_version_are_understood() {
         order(&SessionOrder::IntakeEnds(1), "intake-ends"),
         order(&SessionOrder::Begin(1, Box::new(object()), vec![(1, 2)]), "begin"),
         order(&SessionOrder::Begin(1, Box::new(consolidated), Vec::new()), "begin-consolidated"),
+        order(&SessionOrder::Begin(1, Box::new(tagged), Vec::new()), "begin-tagged"),
         order(&SessionOrder::End(1, ObjectId([1; 16]), Some(2)), "end"),
         order(&expect, "expect"),
         order(&SessionOrder::HaveCome(1), "have-come"),

@@ -29,6 +29,8 @@ const SHARES_DRIVES: u32 = 5;
 const TAKES_FRAGMENTS: u32 = 6;
 /// The first version of movers that write down which object another one stands for.
 const WRITES_CONSOLIDATIONS: u32 = 9;
+/// The first version of movers that write down tags of objects.
+const WRITES_TAGS: u32 = 10;
 /// How often a mover of an older version is spoken to in this one.
 const NEWEST_TRIED_EVERY: Duration = Duration::from_secs(60);
 /// The first version of movers that hold a restore to a rate.
@@ -160,6 +162,11 @@ impl RemoteMover {
     /// Whether the mover writes down which object another one stands for.
     pub(super) fn writes_consolidations(&self) -> bool {
         self.0.version.load(Ordering::Relaxed) >= WRITES_CONSOLIDATIONS
+    }
+
+    /// Whether the mover writes down tags of objects.
+    pub(super) fn writes_tags(&self) -> bool {
+        self.0.version.load(Ordering::Relaxed) >= WRITES_TAGS
     }
 
     /// Whether the mover sends a client no faster than it is told.

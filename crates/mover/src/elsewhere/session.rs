@@ -325,6 +325,10 @@ impl IntakeElsewhere for RemoteIntake {
             let reason = "its mover is too old to make full backups of others: install a newer capstan there";
             return Err(MoverError::Elsewhere { reason: reason.to_owned() });
         }
+        if !record.tags.is_empty() && !self.session.mover.writes_tags() {
+            let reason = "its mover is too old to write tags: install a newer capstan there, or leave them out";
+            return Err(MoverError::Elsewhere { reason: reason.to_owned() });
+        }
         self.session.done(&SessionOrder::Begin(self.number, Box::new(record), known))
     }
 

@@ -18,7 +18,7 @@ use crate::{JobToken, Load, MountId, SessionOptions};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/movers-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 /// From here on, whoever decides knows [`crate::VolumeEnd::WriteFailed`].
 pub(super) const WITH_FAILED_WRITES: u32 = 8;
 /// From here on, a mover tells what is where while its robot works.

@@ -12,6 +12,7 @@ pub(super) fn own_object(object: &Object) -> OwnObject {
         source: String::from_utf8_lossy(&object.source).into_owned(),
         policy: object.policy.clone(),
         is_full: object.base.is_none(),
+        tags: object.tags.clone(),
         is_complete: object.status == ObjectStatus::Complete,
         started_ns: object.started_ns,
         files: object.counts.map(|counts| counts.files),

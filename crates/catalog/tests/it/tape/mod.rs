@@ -35,6 +35,7 @@ pub fn object(id: ObjectId, base: Option<ObjectId>, state: ObjectState) -> Objec
         expires_ns: 0,
         is_locked: false,
         consolidates: None,
+        tags: Vec::new(),
     }
 }
 

@@ -24,6 +24,7 @@ mod outside;
 mod paths;
 mod policies;
 mod progress;
+mod put;
 mod unread;
 mod upkeep;
 mod user;
@@ -31,9 +32,10 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 45] = [
+const COMMANDS: [&str; 47] = [
     "init",
     "backup",
+    "put",
     "jobs",
     "policies",
     "schedule",
@@ -50,6 +52,7 @@ const COMMANDS: [&str; 45] = [
     "show",
     "object",
     "restore",
+    "get",
     "cat",
     "verify",
     "scrub",

@@ -141,6 +141,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         compression: Some(recipe.compression),
         count_first: false,
         shortfall: Shortfall::Fail,
+        tags: Vec::new(),
         waits_for_writer: false,
         session: None,
         run: None,

@@ -198,6 +198,7 @@ fn row(look: &Look, policy: &BackupPolicy, copies_of: Option<CopiedRow>) -> Back
         copies_of,
         stage: policy.config.stage.clone(),
         care_of: policy.config.care_of.clone(),
+        put_names: policy.config.put_names.clone(),
         fault: policy.fault.clone(),
         changed_ns: policy.changed_ns,
     }

@@ -45,6 +45,9 @@ pub struct BackupPolicyRow {
     /// The pools whose volumes it looks after; left out where it makes backups or copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub care_of: Vec<String>,
+    /// The names that `capstan put` stores under it; left out where it backs up sources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub put_names: Vec<String>,
     /// Why it cannot be run on this machine; null if it can.
     pub fault: Option<String>,
     /// When it was changed last, nanoseconds since 1970.

@@ -1,0 +1,202 @@
+//! `put` and `get`: what scripts and other programs store by name, each time as a version of its own.
+
+use std::fs::File;
+use std::io::{BufWriter, Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
+use capstan_director::{DirectorError, FileGiven, JobConfig, Retention, Site, find_settings};
+use capstan_format::ObjectKind;
+
+use super::job::{fault_of, run_by_hand};
+use crate::args;
+use crate::audited::{ShellAct, audited};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, director};
+use crate::globals::Globals;
+use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::{Need, now_ns, open, site, state_dir};
+use crate::table::path_text;
+use crate::units;
+use crate::wording::short_id;
+
+/// Bytes that are given on at a time.
+const OUTPUT_BUFFER: usize = 1 << 20;
+
+pub(crate) fn put(cli: &Globals, args: &args::Put) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    find_settings(&state_dir(cli)?)?;
+    let job = policy_of(&site(cli)?, args)?;
+    if let Some(path) = &args.file {
+        read_instead(path)?;
+    }
+    let kept_ns = args.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
+    let job = job.map(|(name, job)| match &args.retention {
+        Some(_) => (name, JobConfig { retention: args.retention.clone(), keep: None, ..job }),
+        None => (name, job),
+    });
+    let backup = args::Backup {
+        sources: args.command.clone(),
+        stdin: Some(args.name.clone()),
+        from_command: !args.command.is_empty(),
+        tags: args.tags.clone(),
+        is_put: true,
+        unit: args.unit.clone(),
+        pool: args.pool.clone(),
+        copies: args.copies,
+        lock: args.lock,
+        // Two scripts that store under one name at the same moment are no mistake.
+        wait: Some(if args.wait { args::WaitFor::All } else { args::WaitFor::Writer }),
+        ..args::Backup::default()
+    };
+    run_by_hand(cli, &backup, job, kept_ns.map_or(Retention::OfPool, Retention::For), &display)
+}
+
+/// The job or policy that a name is stored under, if one takes it.
+fn policy_of(site: &Site, args: &args::Put) -> Result<Option<(String, JobConfig)>, Failure> {
+    let jobs = &site.config().jobs;
+    let name = match &args.policy {
+        Some(asked) => {
+            let job = jobs.get(asked).ok_or_else(|| DirectorError::UnknownPolicy { name: asked.clone() })?;
+            if !job.takes_puts() {
+                return Err(Failure::Usage(format!(
+                    "{asked} stores nothing by name: give it put_names, which are the names that it takes"
+                )));
+            }
+            asked
+        }
+        None => {
+            let taking: Vec<_> =
+                jobs.iter().filter(|(_, job)| job.takes_name(&args.name)).map(|(name, _)| name).collect();
+            match taking[..] {
+                [] => return Ok(None),
+                [one] => one,
+                [one, other, ..] => {
+                    return Err(Failure::Usage(format!(
+                        "{} is a name that {one} and {other} take: say which with --policy",
+                        args.name
+                    )));
+                }
+            }
+        }
+    };
+    if let Some(fault) = fault_of(site, name) {
+        return Err(fault.into());
+    }
+    Ok(jobs.get(name).map(|job| (name.clone(), job.clone())))
+}
+
+/// Makes a file what this process reads as its standard input.
+fn read_instead(path: &Path) -> Result<(), Failure> {
+    let wrong = |reason: String| Failure::Other(format!("{} cannot be stored: {reason}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    if file.metadata().is_ok_and(|about| about.is_dir()) {
+        return Err(wrong("it is a directory, and `capstan backup` is for those".to_owned()));
+    }
+    rustix::stdio::dup2_stdin(&file).map_err(|error| wrong(error.to_string()))
+}
+
+pub(crate) fn get(cli: &Globals, args: &args::Get) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    if let Some(to) = args.to.as_ref().filter(|to| !args.overwrite && to.symlink_metadata().is_ok()) {
+        return Err(Failure::Other(format!("{} is there: --overwrite replaces it", to.display())));
+    }
+    let site = open(cli, Need::Keys, display.events())?;
+    let object = version_of(&site, args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    if args.to.is_some() {
+        stop_on_interrupt(&stop);
+    }
+    let read = |out: &mut (dyn Write + Send)| {
+        audited(&site, ShellAct::Restore, &[object.id.to_string()], || {
+            Ok(site.cat_file(object.id, &object.source, out, &stop)?)
+        })
+    };
+    let given = match &args.to {
+        None => {
+            let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, stdout());
+            let given = read(&mut out)?;
+            out.flush().map_err(Failure::output)?;
+            given
+        }
+        Some(to) => {
+            let given = write_whole(to, args.overwrite, read)?;
+            display.say(&format!("{}: version {} is in {}", args.name, short_id(object.id), to.display()));
+            given
+        }
+    };
+    if given.is_incomplete {
+        display.warn(&format!("version {} of {} was not stored to its end", short_id(object.id), args.name));
+        return Ok(ExitCode::from(DONE_WITH_PROBLEMS));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file under its name once all of it is there.
+fn write_whole(
+    to: &Path,
+    overwrite: bool,
+    read: impl FnOnce(&mut (dyn Write + Send)) -> Result<FileGiven, Failure>,
+) -> Result<FileGiven, Failure> {
+    let wrong = |error: std::io::Error| Failure::Other(format!("{} cannot be written: {error}", to.display()));
+    let below = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut staged = tempfile::Builder::new().prefix(".capstan-get-").tempfile_in(below).map_err(wrong)?;
+    let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, staged.as_file_mut());
+    let given = read(&mut out)?;
+    out.flush().map_err(wrong)?;
+    drop(out);
+    staged.as_file().sync_all().map_err(wrong)?;
+    let persisted = match overwrite {
+        true => staged.persist(to),
+        false => staged.persist_noclobber(to),
+    };
+    persisted.map_err(|error| wrong(error.error))?;
+    Ok(given)
+}
+
+/// The version that is meant.
+fn version_of(site: &Site, args: &args::Get) -> Result<Object, Failure> {
+    let at_ns = args.at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
+    let filter = ObjectFilter {
+        source: Some(args.name.clone().into_bytes()),
+        client: args.of.clone(),
+        status: Some(ObjectStatus::Complete),
+        ..ObjectFilter::default()
+    };
+    let mut versions = site.catalog().objects(&filter).map_err(director)?;
+    versions.retain(|object| object.kind == ObjectKind::Stream);
+    let name = path_text(args.name.as_bytes());
+    if versions.is_empty() {
+        let of = args.of.as_ref().map_or(String::new(), |of| format!(" by client {of}"));
+        return Err(Failure::Other(format!(
+            "nothing is stored as {name}{of}: `capstan objects` lists what is, by source"
+        )));
+    }
+    let mut clients: Vec<_> = versions.iter().map(|object| object.client.clone()).collect();
+    clients.sort();
+    clients.dedup();
+    if clients.len() > 1 {
+        let clients = clients.join(" and ");
+        return Err(Failure::Usage(format!("{name} is stored by {clients}: say which with --of")));
+    }
+    let is_meant = |object: &Object| {
+        let id = object.id.to_string();
+        args.id.as_ref().is_none_or(|typed| id.starts_with(typed.as_str()) || id.ends_with(typed.as_str()))
+            && args.tags.iter().all(|tag| object.tags.contains(tag))
+            && at_ns.is_none_or(|at_ns| object.started_ns <= at_ns)
+    };
+    let count = versions.len();
+    let mut meant = versions.into_iter().filter(is_meant);
+    let first = meant.next().ok_or_else(|| {
+        let versions = units::counted(count as u64, "version");
+        Failure::Other(format!(
+            "none of the {versions} of {name} is that one: `capstan objects --source {name}` lists them"
+        ))
+    })?;
+    if args.id.is_some() && meant.next().is_some() {
+        return Err(Failure::Usage(format!("several versions of {name} are called so: write more of the id")));
+    }
+    Ok(first)
+}

@@ -1,0 +1,130 @@
+//! What is stored by name: its versions, its tags, and the policies that take it.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use super::cell::write_policies;
+use super::json::{assert_described, events, schemas};
+use super::{Bench, ended};
+
+/// Runs a command with something on its standard input.
+fn fed(bench: &Bench, args: &[&str], input: &[u8]) -> Output {
+    let mut child =
+        bench.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // One that is refused reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn stored(bench: &Bench, args: &[&str], input: &[u8]) -> String {
+    let output = fed(bench, args, input);
+    ended(&output, args, 0);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn versions(bench: &Bench, name: &str) -> Vec<String> {
+    let rows = bench.rows(&["objects", "--source", name]);
+    rows.iter().map(|row| row["object"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_time_makes_a_version_of_its_own() {
+    let bench = Bench::new(&[]);
+    let line = stored(&bench, &["put", "app.log", "--tag", "nightly", "--tag", "release=1.2"], b"one\n");
+    let first = versions(&bench, "app.log").remove(0);
+    assert_eq!(line, format!("app.log: 4 B stored as version {}\n", &first[first.len() - 8..]));
+    stored(&bench, &["put", "app.log", "--tag", "nightly"], b"two\n");
+    stored(&bench, &["put", "app.log"], b"");
+    assert_eq!(bench.done(&["get", "app.log"], 0), "");
+    assert_eq!(bench.done(&["get", "app.log", "--tag", "nightly"], 0), "two\n");
+    assert_eq!(bench.done(&["get", "app.log", "--tag", "nightly", "--tag", "release=1.2"], 0), "one\n");
+    assert_eq!(bench.done(&["get", "app.log", "--id", &first], 0), "one\n");
+    assert_eq!(bench.done(&["get", "app.log", "--id", &first[first.len() - 8..]], 0), "one\n");
+    let said = bench.said(&["get", "app.log", "--at", "1d"], 1);
+    assert!(said.contains("none of the 3 versions of app.log is that one"), "{said}");
+    assert!(bench.said(&["get", "other.log"], 1).contains("nothing is stored as other.log"));
+    assert!(bench.said(&["get", "app.log", "--of", "heron"], 1).contains("by client heron"));
+
+    // A file is there whole, or not at all.
+    let to = bench.dir.path().join("back");
+    let to = to.to_str().unwrap();
+    let get = ["get", "app.log", "--tag", "nightly", "--to", to];
+    bench.done(&get, 0);
+    assert_eq!(fs::read(to).unwrap(), b"two\n");
+    assert!(bench.said(&get, 1).contains("--overwrite replaces it"));
+    bench.done(&["get", "app.log", "--id", &first, "--to", to, "--overwrite"], 0);
+    assert_eq!(fs::read(to).unwrap(), b"one\n");
+    let mut beside = fs::read_dir(bench.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!beside.any(|name| name.to_string_lossy().starts_with(".capstan")));
+
+    // Lists know tags, and so do the volumes.
+    let rows = bench.rows(&["objects", "--tag", "release=1.2"]);
+    assert_eq!((rows.len(), &rows[0]["tags"]), (1, &serde_json::json!(["nightly", "release=1.2"])));
+    assert_described(&schemas(), "ObjectRow", &rows);
+    assert!(bench.done(&["objects"], 0).contains("nightly release=1.2"));
+    assert!(bench.done(&["show", &first], 0).contains("nightly release=1.2"));
+    assert!(bench.said(&["objects", "--tag", "none"], 0).contains("no such object of tag none"));
+    bench.done(&["rebuild", "-q"], 0);
+    assert_eq!(bench.done(&["get", "app.log", "--tag", "release=1.2"], 0), "one\n");
+    assert!(bench.said(&["put", "x", "--tag", "a\nb"], 1).contains("cannot be a tag"));
+}
+
+#[test]
+fn a_file_or_what_a_program_prints_is_stored_if_it_is_whole() {
+    let bench = Bench::new(&[]);
+    let file = bench.dir.path().join("of");
+    fs::write(&file, super::noise(3_000_000)).unwrap();
+    bench.done(&["put", "of.bin", file.to_str().unwrap()], 0);
+    let back = bench.command(&["get", "of.bin"]).output().unwrap();
+    assert!(back.stdout == fs::read(&file).unwrap());
+    assert!(bench.said(&["put", "x", bench.dir.path().to_str().unwrap()], 1).contains("it is a directory"));
+    assert!(bench.said(&["put", "x", "/nonexistent"], 1).contains("/nonexistent cannot be stored"));
+
+    bench.done(&["put", "seq", "--", "seq", "1000"], 0);
+    let said = bench.said(&["put", "seq", "--", "sh", "-c", "echo half; exit 3"], 1);
+    assert!(said.contains("ended with exit status: 3"), "{said}");
+    assert_eq!(bench.done(&["get", "seq"], 0).lines().count(), 1000);
+    assert!(bench.said(&["put", "a/../b", "--", "true"], 1).contains(".."));
+    let line = events(&bench, &["put", "seq", "/proc/version", "--tag", "x"], 0).pop().unwrap();
+    assert_eq!((&line["event"], &line["sources"][0]["source"]), (&"finished".into(), &"seq".into()), "{line}");
+}
+
+#[test]
+fn a_policy_takes_names() {
+    let bench = Bench::new(&[]);
+    bench.done(&["pools", "add", "logs", "--retention", "90d"], 0);
+    let policies = "[policies.logs]\nput_names = [\"*.log\"]\npool = \"logs\"\nretention = \"7d\"\n\
+                    [policies.dumps]\nput_names = [\"dumps/*\", \"web.log\"]\n\
+                    [policies.home]\nsources = [\"/etc\"]\n";
+    let file = write_policies(&bench, policies);
+    bench.done(&["policies", "apply", &file], 0);
+    assert!(bench.done(&["policies"], 0).contains("what is put as dumps/*, web.log"));
+    assert_described(&schemas(), "BackupPolicyRow", &bench.rows(&["policies"]));
+
+    stored(&bench, &["put", "app.log"], b"one\n");
+    stored(&bench, &["put", "app.log", "--retention", "30d"], b"two\n");
+    stored(&bench, &["put", "other"], b"three\n");
+    let row = |name: &str, at: usize| bench.rows(&["objects", "--source", name]).remove(at);
+    let kept = |row: &serde_json::Value| {
+        (row["expires_ns"].as_i64().unwrap() - row["started_ns"].as_i64().unwrap()) / 86_400_000_000_000
+    };
+    assert_eq!((&row("app.log", 1)["policy"], kept(&row("app.log", 1))), (&"logs".into(), 7));
+    assert_eq!((&row("app.log", 0)["policy"], kept(&row("app.log", 0))), (&"logs".into(), 30));
+    assert_eq!(row("app.log", 0)["copies"][0]["pool"], "logs");
+    assert_eq!((&row("other", 0)["policy"], row("other", 0)["expires_ns"].as_i64()), (&"manual".into(), Some(0)));
+
+    let said = bench.said(&["put", "web.log"], 2);
+    assert!(said.contains("web.log is a name that dumps and logs take: say which with --policy"), "{said}");
+    stored(&bench, &["put", "web.log", "--policy", "dumps"], b"four\n");
+    assert_eq!(row("web.log", 0)["policy"], "dumps");
+    assert!(bench.said(&["put", "x", "--policy", "home"], 2).contains("give it put_names"));
+    assert!(bench.said(&["put", "x", "--policy", "none"], 1).contains("none"));
+    assert!(bench.said(&["backup", "logs"], 2).contains("`capstan put NAME`"));
+    let said = bench.said(&["queue", "add", "logs"], 1);
+    assert!(said.contains("there is nothing to run"), "{said}");
+    // Nothing of it is late, or was never run.
+    let status = bench.done(&["status"], 3);
+    let attention = status.lines().filter(|line| line.starts_with("attention")).collect::<Vec<_>>();
+    assert!(attention.len() == 1 && attention[0].contains("/etc was never backed up"), "{status}");
+}
