@@ -401,6 +401,15 @@ impl Catalog {
         self.db.query(&query, &[], done)
     }
 
+    /// When the object was complete that was complete last, nanoseconds since 1970; 0 where there is none.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn last_ended_ns(&self) -> Result<i64, CatalogError> {
+        let last = "SELECT COALESCE(MAX(ended_ns), 0) FROM objects WHERE complete = 1";
+        Ok(self.db.query_first(last, &[], |row| row.get(0))?.unwrap_or(0))
+    }
+
     /// How many runs have ended between two times, by how they ended. What a clock that was ahead has dated later than
     /// that is no part of it.
     ///

@@ -31,7 +31,7 @@ use crate::shared::apart;
 use crate::site::{Site, locked};
 
 /// Objects that are promised their copies at the same time, at most.
-const OBJECTS_TOGETHER: usize = 64;
+const OBJECTS_TOGETHER: usize = 1024;
 /// Bytes of them, but of one object at least.
 const BYTES_TOGETHER: u64 = 256 << 30;
 

@@ -21,6 +21,7 @@ mod config;
 mod consolidate;
 mod copy;
 mod copy_policy;
+mod copy_start;
 mod copy_terms;
 mod damage;
 mod drive_classes;
@@ -104,6 +105,7 @@ pub use config::{
 pub use consolidate::Consolidated;
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
+pub use copy_start::{NothingOwed, StartedCopies};
 pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil, Migration};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};

@@ -82,7 +82,7 @@ impl Site {
     }
 
     /// Virtual libraries that can be asked, and what is in each.
-    fn virtual_libraries(&self) -> Vec<(Arc<LibraryAt>, LibraryInventory)> {
+    pub(crate) fn virtual_libraries(&self) -> Vec<(Arc<LibraryAt>, LibraryInventory)> {
         let libraries = self.libraries.all().iter().filter(|library| library.config.is_virtual());
         libraries.filter_map(|library| Some((Arc::clone(library), self.ask(library).ok()?))).collect()
     }

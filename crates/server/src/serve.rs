@@ -54,6 +54,15 @@ pub enum Notice {
         /// Its policy, or `restore`.
         policy: String,
     },
+    /// A run waits that nobody entered, and no schedule: there is something to copy.
+    Entered {
+        /// The run.
+        run: i64,
+        /// Its policy.
+        policy: String,
+        /// Why now.
+        reason: String,
+    },
     /// Runs never begin.
     Missed {
         /// Their policy.

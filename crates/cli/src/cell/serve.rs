@@ -235,6 +235,7 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
             tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));
         }
         ServerEvent::Due { run, policy } => tell(&format!("{policy}: run {run} is due")),
+        ServerEvent::Entered { run, policy, reason } => tell(&format!("{policy}: run {run} waits: {reason}")),
         ServerEvent::RunBegun { run, policy, attempt: 1 } => tell(&format!("{policy}: run {run} begins")),
         ServerEvent::RunBegun { run, policy, attempt } => {
             tell(&format!("{policy}: run {run} begins, attempt {attempt}"));
@@ -447,6 +448,7 @@ impl Worker for InProcess<'_> {
         self.show(match notice {
             Notice::Returned { runs } => ServerEvent::Returned { runs },
             Notice::Due { run, policy } => ServerEvent::Due { run, policy },
+            Notice::Entered { run, policy, reason } => ServerEvent::Entered { run, policy, reason },
             Notice::Missed { policy, reason } => ServerEvent::Missed { policy, reason },
             Notice::Begun { run, policy, attempt } => ServerEvent::RunBegun { run, policy, attempt },
             Notice::Ended { run, policy, outcome, message } => {

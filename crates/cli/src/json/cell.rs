@@ -52,6 +52,15 @@ pub(crate) enum ServerEvent {
         /// Its policy.
         policy: String,
     },
+    /// A run of a policy of copies waits that nobody entered, and no schedule.
+    Entered {
+        /// Its number.
+        run: i64,
+        /// Its policy.
+        policy: String,
+        /// Why now.
+        reason: String,
+    },
     /// Metrics are served.
     Watched {
         /// Where, as address and port.

@@ -143,6 +143,12 @@ pub struct JobConfig {
     /// Whether they are forgotten only while the disk that they lie on is filled above its mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrate_when_full: Option<bool>,
+    /// Whether it runs as soon as there is something to copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_owed: Option<bool>,
+    /// It runs once the library that it copies from is filled above so many percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_above: Option<u8>,
     /// The pools whose volumes a policy looks after; it backs up nothing then.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "looked_after")]
     pub care_of: Vec<String>,
@@ -263,6 +269,11 @@ impl JobConfig {
     /// Whether it migrates only where a disk needs room.
     pub fn migrates_for_room(&self) -> bool {
         self.migrate_when_full == Some(true)
+    }
+
+    /// Whether it runs by what there is to copy, beside its schedule.
+    pub fn starts_by_what_is_owed(&self) -> bool {
+        self.when_owed == Some(true) || self.when_above.is_some()
     }
 
     /// The pool of the first copy of what it makes, or of the copies that it makes of others.
@@ -514,6 +525,12 @@ impl JobConfig {
                 return Err((Some(key), reason));
             }
         }
+        if self.when_above.is_some_and(|percent| !(1..=99).contains(&percent)) {
+            return wrong("when_above", "must be between 1 and 99, in percent: how full the library is");
+        }
+        if self.when_owed == Some(true) && self.when_above.is_some() {
+            return wrong("when_above", "with when_owed it runs however full the library is: remove one of them");
+        }
         if self.migrate_when_full.is_some() && self.migrate_after.is_none() {
             return wrong("migrate_when_full", "set migrate_after, too: how old a backup is at least when it migrates");
         }
@@ -526,6 +543,8 @@ impl JobConfig {
             ("delay", self.delay.is_some()),
             ("migrate_after", self.migrate_after.is_some()),
             ("migrate_when_full", self.migrate_when_full.is_some()),
+            ("when_owed", self.when_owed.is_some()),
+            ("when_above", self.when_above.is_some()),
         ]
         .into_iter()
     }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{CopyState, Grant, Object, Resource, Wish};
-use capstan_director::{BackupRequest, CopyRunReport, DirectorError, JobConfig, Level, OtherPolicies, Site};
+use capstan_director::{
+    BackupRequest, CopyRunReport, DirectorError, JobConfig, Level, NothingOwed, OtherPolicies, Site,
+};
 use capstan_mover::RestoreWatch;
 use capstan_mover::devices::LibraryConfig;
 
@@ -248,4 +250,59 @@ fn what_is_on_a_volume_in_use_is_left_to_the_next_run() {
     assert_eq!((report.count(), report.left), (0, 2), "{report:?}");
     site.catalog().release(&[generation]).unwrap();
     assert_eq!(copy(&site, &job).count(), 2);
+}
+
+/// Without a time: by what there is to copy, and how full what it is copied from is.
+#[test]
+fn a_policy_runs_by_what_it_owes() {
+    let mut config = small();
+    (config.library.volume_mib, config.library.volumes_max) = (4, 9);
+    let bench = Bench::new(config);
+    let site = bench.site();
+    site.add_pool("vault", None, None).unwrap();
+    let applied = |rest: &str| {
+        let text = format!("{CELL}{rest}\n");
+        let changes = bench.site().plan_policies(&text, Path::new("cell.toml"), OtherPolicies::Keep).unwrap();
+        bench.site().change_policies(&changes).unwrap();
+    };
+    let mut nothing = NothingOwed::default();
+    let mut started = || bench.site().start_owed_copies(&mut nothing).unwrap();
+    bench.fill("a", 20, 50_000);
+    applied("");
+    back_up(&bench, "home", Level::Full);
+    assert_eq!(started(), [], "it has neither");
+    applied("when_owed = true\ndelay = \"1h\"");
+    assert_eq!(started(), [], "it is too early");
+    applied("when_owed = true");
+    let [one] = &started()[..] else { panic!() };
+    assert_eq!((one.policy.as_str(), one.reason.as_str()), ("offsite", "1 object is to be copied"));
+    assert_eq!(started(), [], "it waits already");
+
+    // What the last run has left is not tried at once; what came since is.
+    let run = one.run;
+    bench.site().catalog().cancel_run(run, bench.site().now_ns()).unwrap();
+    let now_ns = bench.site().now_ns();
+    bench.sql(&format!("UPDATE done_runs SET started_ns = {now_ns}, ended_ns = {now_ns} WHERE run = {run}"));
+    assert_eq!(started(), [], "it was tried");
+    back_up(&bench, "home", Level::Incremental);
+    assert_eq!(started()[0].reason, "2 objects are to be copied");
+    bench.site().catalog().cancel_run(run + 1, bench.site().now_ns()).unwrap();
+    copy(&bench.site(), &offsite(&bench));
+    assert_eq!(started(), [], "nothing is owed");
+
+    // Of 38 MB, 2 are taken, and then 11.
+    applied("when_above = 20");
+    back_up(&bench, "home", Level::Full);
+    assert_eq!(started(), []);
+    bench.fill("b", 20, 400_000);
+    back_up(&bench, "home", Level::Full);
+    let reason = started().remove(0).reason;
+    assert!(
+        reason.starts_with("library main is ") && reason.ends_with(" % full, and 2 objects are to be copied"),
+        "{reason}"
+    );
+    for (rest, key) in [("when_above = 100", "when_above"), ("when_owed = true\nwhen_above = 9", "when_above")] {
+        let refused = bench.site().plan_policies(&format!("{CELL}{rest}\n"), Path::new("x"), OtherPolicies::Keep);
+        assert!(refused.unwrap_err().to_string().contains(key));
+    }
 }

@@ -1,9 +1,10 @@
-//! Backups expire by themselves: at the times that the settings name, those are forgotten whose retention has ended, as
-//! `capstan expire` forgets them. When that was last is on record, so a time that passed while no server ran is made up
-//! for.
+//! What a server does now and then. Backups expire by themselves: at the times that the settings name, those are
+//! forgotten whose retention has ended, as `capstan expire` forgets them. When that was last is on record, so a time
+//! that passed while no server ran is made up for. Disks get room, and policies of copies run by what they owe.
 
 use std::time::{Duration, Instant};
 
+use capstan_director::{NothingOwed, StartedCopies};
 use capstan_schedule::CalendarEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -20,13 +21,16 @@ const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(600);
 /// How often it is looked whether a disk needs room, and how long after nothing could be done about that.
 const ROOM_LOOKS: Duration = Duration::from_secs(30);
 const ROOM_LOOKS_IN_VAIN: Duration = Duration::from_secs(600);
+/// How often it is looked whether there is something to copy for policies that run by that.
+const OWED_LOOKS: Duration = Duration::from_secs(10);
 
 impl Server<'_> {
     /// Has backups expire at their times, and disks get room when they need it, until the server ends.
     pub(super) fn mind_expiry(&self) {
         let times = self.site.config().server.expires();
-        let (mut of_expiry, mut of_room) = (Trouble::default(), Trouble::default());
-        let (mut expires_next, mut room_next) = (Instant::now(), Instant::now());
+        let (mut of_expiry, mut of_room, mut of_copies) = <(Trouble, Trouble, Trouble)>::default();
+        let (mut expires_next, mut room_next, mut owed_next) = (Instant::now(), Instant::now(), Instant::now());
+        let mut nothing_owed = NothingOwed::default();
         // Each server looks once, however short its term.
         loop {
             if let Some(times) = times.as_ref().filter(|_| Instant::now() >= expires_next) {
@@ -43,11 +47,26 @@ impl Server<'_> {
                 let reason = |error| format!("a disk that needs room gets none: {error}; the server tries again");
                 of_room.tell(self, made.err().map(reason));
             }
+            if Instant::now() >= owed_next {
+                let looked = self.start_copies(&mut nothing_owed);
+                owed_next = Instant::now() + OWED_LOOKS;
+                let reason = |error| format!("policies of copies do not run by what they owe: {error}");
+                of_copies.tell(self, looked.err().map(reason));
+            }
             self.pause(LOOKS);
             if self.is_over() {
                 return;
             }
         }
+    }
+
+    /// Enters runs of policies of copies that run by what there is to copy.
+    fn start_copies(&self, nothing: &mut NothingOwed) -> Result<(), String> {
+        for started in self.site.start_owed_copies(nothing).map_err(|error| error.to_string())? {
+            let StartedCopies { run, policy, reason } = started;
+            self.say(Notice::Entered { run, policy, reason });
+        }
+        Ok(())
     }
 
     /// Makes room on disks that need it; whether none needs any, or some was made.

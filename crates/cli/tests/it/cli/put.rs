@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use super::cell::write_policies;
+use super::cell::{serve_until_done, write_policies};
 use super::json::{assert_described, events, schemas};
 use super::{Bench, ended};
 
@@ -127,4 +127,24 @@ fn a_policy_takes_names() {
     let status = bench.done(&["status"], 3);
     let attention = status.lines().filter(|line| line.starts_with("attention")).collect::<Vec<_>>();
     assert!(attention.len() == 1 && attention[0].contains("/etc was never backed up"), "{status}");
+}
+
+/// Small things that come all day long: to disk first, and to tape together, without anybody's asking.
+#[test]
+fn what_is_put_on_a_stage_goes_to_tape_once_there_is_something() {
+    let bench = Bench::new(&["--drives", "2"]);
+    bench.settings("[libraries.disk]\npath = \"disk\"\ndrives = 2\nvolume_mib = 64\nvolumes_max = 9\n");
+    bench.done(&["pools", "add", "logs-stage"], 0);
+    let policies = "[policies.logs]\nput_names = [\"*.log\"]\nunit = \"disk\"\npool = \"logs-stage\"\n\
+                    [policies.down]\ncopies_of = [\"logs\"]\npool = \"default\"\nmigrate_after = \"0h\"\nwhen_owed = true\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    for number in 0..5 {
+        stored(&bench, &["put", "app.log"], format!("line {number}\n").as_bytes());
+    }
+    let served = serve_until_done(&bench, 1);
+    let entered = served.iter().find(|event| event["event"] == "entered").unwrap();
+    assert_eq!((&entered["policy"], &entered["reason"]), (&"down".into(), &"5 objects are to be copied".into()));
+    let rows = bench.rows(&["objects", "--source", "app.log"]);
+    assert!(rows.len() == 5 && rows.iter().all(|row| row["copies"][0]["pool"] == "default"), "{rows:?}");
+    assert_eq!(bench.done(&["get", "app.log"], 0), "line 4\n");
 }
