@@ -3,14 +3,15 @@
 
 usage: tests/server_sweep.py [--rounds N] [--seed S] [--keep]
 
-Three policies are due every few seconds, a fourth that copies what two of them have backed up, a fifth that migrates what one of
-them has, and a sixth that reads samples of their volumes and empties those of which little is needed. In each round a server runs for a moment, while runs are entered, held, released and
-cancelled, and sources are backed up by hand; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
+Three policies are due every few seconds, one of them with a disk in front of its tape; others copy and migrate what they have backed
+up, by a schedule or as soon as there is something, and one reads samples of volumes and empties those of which little is needed. In
+each round a server runs for a moment, while runs are entered, held, released and cancelled, sources are backed up by hand, and things
+are stored by name; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
 second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
 must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
 missed; every run that says it is done is so in the history, each by an entry of its own; nothing waits; what the policies
 back up can be read back, and all volumes verify; each backup of the two has one whole copy more; what was migrated is in
-its first pool no more; chains are bounded by full backups that are made of incrementals, and give back what these do; and
+its first pool no more; what was staged or stored is where it belongs alone, and as it was; chains are bounded by full backups that are made of incrementals, and give back what these do; and
 volumes were emptied, so that no full one is left of which little is needed.
 """
 
@@ -34,6 +35,11 @@ COPIES = {"vault": 7, "safe": 11}
 COPIED = {"vault": ("one", "two"), "safe": ("two",)}
 # The one of them that migrates.
 MIGRATES = "safe"
+# The policy that stores by name, and the one that brings that from its disk to tape as soon as there is something.
+STORES, BRINGS = "logs", "down"
+# The policy whose runs go to a disk first, and the one that brings them to where they belong.
+STAGED, LANDS = "one", "land"
+STAGE_POOL = "one-stage"
 # The policy that looks after volumes; full ones of which less than so many percent are needed are emptied.
 CARE = {"care": 4}
 BELOW = 75
@@ -54,6 +60,8 @@ class Sweep:
         self.scratch = scratch
         self.capstan = Capstan(scratch / "state", scratch / "key")
         self.server = None
+        # What was stored by name, by version.
+        self.stored = {}
 
     def policies(self, with_schedules):
         lines = []
@@ -62,6 +70,8 @@ class Sweep:
                       f"copies = {2 if name == 'three' else 1}", f"consolidate_after = {CONSOLIDATE_AFTER}"]
             if name == EXPIRES:
                 lines.append("keep = { last = 2 }")
+            if name == STAGED:
+                lines += ['retention = "90d"', 'stage = "west"', f'stage_pool = "{STAGE_POOL}"', 'stage_when = "always"']
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
         for name, period in COPIES.items():
@@ -70,6 +80,11 @@ class Sweep:
                 lines.append('migrate_after = "0s"')
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
+        lines += [f"[policies.{STORES}]", 'put_names = ["*.log"]', 'unit = "west"', f'pool = "{STORES}"']
+        lines += [f"[policies.{BRINGS}]", f'copies_of = ["{STORES}"]', f'pool = "{BRINGS}"', 'unit = "main"']
+        lines += ['migrate_after = "0s"', "when_owed = true", 'retry_after = "1s"']
+        lines += [f"[policies.{LANDS}]", f'copies_of = ["{STAGED}"]', 'pool = "default"', 'unit = "main"']
+        lines += ['migrate_after = "0s"', "when_owed = true", 'retry_after = "1s"']
         for name, period in CARE.items():
             lines += [f"[policies.{name}]", 'care_of = ["default", "default-copy2"]', "scrub_one_in = 20", f"reclaim_below = {BELOW}", 'retry_after = "1s"']
             if with_schedules:
@@ -85,8 +100,8 @@ class Sweep:
         self.capstan.must("--quiet", "init", "--volume-size", "4M", "--drives", DRIVES, "--volumes-max", 400)
         self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
         with (self.capstan.state / "capstan.toml").open("a") as settings:
-            settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 1\n')
-        for name in ("default-copy2", *COPIES):
+            settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 2\n')
+        for name in ("default-copy2", *COPIES, STORES, BRINGS, STAGE_POOL):
             self.capstan.must("--quiet", "pools", "add", name)
         self.made = time.time()
         self.capstan.must("--quiet", "policies", "apply", self.policies(True))
@@ -96,16 +111,19 @@ class Sweep:
 
     def meddle(self):
         """What people do meanwhile. Nothing of it may fail but for what the run has become since."""
-        what = self.random.choice(["add", "cancel", "hold", "release", "rerun", "backup", "look", "file", "pause", "expire"])
+        what = self.random.choice(["add", "cancel", "hold", "release", "rerun", "backup", "look", "file", "pause", "expire", "put"])
         if what == "file":
             self.add_file(self.random.choice(list(PERIODS)))
+            return
+        if what == "put":
+            self.put()
             return
         if what == "pause":
             time.sleep(self.random.uniform(0, 0.5))
             return
         arguments = {"backup": ["backup", self.random.choice(list(PERIODS)), "--wait=writer"], "look": ["queue"], "expire": ["expire", "--yes"]}.get(what, ["queue", what])
         if what == "add":
-            arguments.append(self.random.choice(list(PERIODS | COPIES | CARE)))
+            arguments.append(self.random.choice([*PERIODS, *COPIES, *CARE, BRINGS, LANDS]))
         elif what in ("cancel", "hold", "release", "rerun"):
             rows = self.capstan.rows("queue") if what != "rerun" else self.capstan.rows("queue", "done")
             if not rows:
@@ -115,6 +133,14 @@ class Sweep:
         became = any(word in said(done) for word in ("is not in the queue", "is at work", "is not held"))
         if done.returncode not in (0, 3) and not (done.returncode == 1 and became):
             raise Failed(f"{arguments} gave {done.returncode}: {said(done)}")
+
+    def put(self):
+        """Stores something by name, as scripts do."""
+        name, content = self.random.choice(["app.log", "web.log"]), self.random.randbytes(self.random.choice([0, 100, 50_000]))
+        path = self.scratch / "to-put"
+        path.write_bytes(content)
+        done = self.capstan.must("--quiet", "--json", "put", name, path)
+        self.stored[re.findall(r'"object":"(\w+)"', done.decode())[-1]] = (name, content)
 
     def round(self):
         self.server = Service(self.capstan, "server", "run")
@@ -144,7 +170,7 @@ class Sweep:
         self.server.until("serving")
         self.until_empty()
         # A full object that was begun when a server died is ended by the next run; and what was backed up last is copied.
-        for name in (*PERIODS, *COPIES):
+        for name in (*PERIODS, LANDS, BRINGS, *COPIES):
             self.capstan.must("--quiet", "queue", "add", name)
             self.until_empty()
         # And what was in use when it was to be forgotten, or held something that was.
@@ -253,6 +279,20 @@ class Sweep:
         left = self.capstan.rows("reclaim", "--dry-run", "--below", BELOW, "--pool", "default")
         checks.check(f"no full volume is left of which less than {BELOW} % are needed", not left, left)
 
+    def prove_stored(self, checks):
+        """Whether what was stored by name is there, each version as it was, and on tape alone; and what was staged too."""
+        rows = {row["object"]: row for row in self.capstan.rows("objects") if row["policy"] == STORES and row["status"] == "complete"}
+        checks.check(f"{len(rows)} versions that were stored are there, and no other", rows.keys() == self.stored.keys(), rows.keys() ^ self.stored.keys())
+        path = self.scratch / "got"
+        for version, (name, content) in self.stored.items():
+            self.capstan.must("--quiet", "get", name, "--id", version, "--to", path, "--overwrite")
+            if path.read_bytes() != content:
+                checks.check(f"version {version} of {name} is what was stored", False)
+        for policy, pool in ((STORES, BRINGS), (STAGED, "default")):
+            own = [row for row in self.capstan.rows("objects") if row["policy"] == policy and row["status"] == "complete"]
+            odd = [row for row in own if [copy["pool"] for copy in row["copies"] if copy["pool"] not in COPIES] not in ([pool], [])]
+            checks.check(f"{len(own)} objects of {policy} are brought from the disk to pool {pool}", not odd, odd)
+
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}
         done = [row for row in rows if row["state"] in ("done", "problems")]
@@ -265,6 +305,7 @@ class Sweep:
         self.prove_copies(checks)
         self.prove_consolidated(checks)
         self.prove_care(checks)
+        self.prove_stored(checks)
         for name in PERIODS:
             self.capstan.must("--quiet", "backup", name)
             target = self.scratch / "restored"

@@ -1,13 +1,13 @@
 //! Object copy: from the volumes it is on to another pool, demultiplexed on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::BufRead;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use capstan_catalog::{CatalogError, Object, ObjectStatus, Resource, Wish};
+use capstan_catalog::{CatalogError, CopyState, Object, ObjectCopy, ObjectStatus, Resource, Wish};
 use capstan_format::{FileEntry, ObjectId, Volser};
 use capstan_mover::{
     Connection, Damage, RestoreWatch, Session, StreamReader, StreamSink, VolumeAccess, WantedMember, plan_reads,
@@ -182,9 +182,10 @@ impl Site {
         objects: impl Iterator<Item = ObjectId>,
         copy: u8,
     ) -> Result<Vec<Volser>, DirectorError> {
-        let (present, catalog) = (self.present()?, locked(&self.catalog));
         let mut volumes = Vec::new();
         for object in objects {
+            let present = self.present_to_copy(object)?;
+            let catalog = locked(&self.catalog);
             let parts = catalog.parts(object)?.into_iter();
             let member = |len| WantedMember { offset: 0, len, crc: 0 };
             let streams = parts.map(|part| ((object, part.connection), vec![member(part.valid_len)])).collect();
@@ -198,6 +199,29 @@ impl Site {
         volumes.sort();
         volumes.dedup();
         Ok(volumes)
+    }
+
+    /// The volumes that a further copy of an object is read from. The library that is written in has one drive, and
+    /// another one a whole copy: then those of that alone.
+    pub(crate) fn present_to_copy(&self, object: ObjectId) -> Result<Vec<Volser>, DirectorError> {
+        let present = self.present()?;
+        if !self.libraries.are_several() || self.library.devices.drives()? != 1 {
+            return Ok(present);
+        }
+        let catalog = locked(&self.catalog);
+        let mut own = HashSet::new();
+        for volume in catalog.volumes()? {
+            if volume.library == self.library.name {
+                own.insert(volume.volser);
+            }
+        }
+        let wanted = catalog.wanted_copies(object)?;
+        let is_whole = |number: u8| wanted.iter().any(|copy| copy.copy == number && copy.state == CopyState::Whole);
+        let is_beside = |copy: &ObjectCopy| {
+            is_whole(copy.copy) && copy.volumes.iter().all(|volser| present.contains(volser) && !own.contains(volser))
+        };
+        let has_other = catalog.copies(object)?.iter().any(is_beside);
+        Ok(present.into_iter().filter(|volser| !has_other || !own.contains(volser)).collect())
     }
 
     fn copy_together(
@@ -244,7 +268,7 @@ impl Site {
         host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<CopyReport, DirectorError> {
-        let present = self.present()?;
+        let present = self.present_to_copy(object.id)?;
         let (parts, entries) = {
             let catalog = locked(&self.catalog);
             (catalog.parts(object.id)?, entries_where_they_end(&catalog, object.id)?)

@@ -151,7 +151,8 @@ impl Site {
             let migrates = self.config.jobs.iter().filter(|(_, job)| job.copies_of.contains(&object.policy));
             let is_own = self.is_own_pool(object, &end.pool);
             let from_ns = |(name, job): (&String, &JobConfig)| {
-                let after_ns = job.migrate_after_ns().filter(|_| is_own)?;
+                // What was staged may come to an own pool: there it stays.
+                let after_ns = job.migrate_after_ns().filter(|_| is_own && end.pool != job.first_pool())?;
                 let is_there = ends.iter().any(|end| end.pool == job.first_pool());
                 let comes = is_there || owed.iter().any(|owed| owed.policy == *name);
                 let from_ns = object.started_ns.saturating_add(after_ns);

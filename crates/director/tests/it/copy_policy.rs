@@ -213,6 +213,12 @@ fn copies_go_to_the_library_of_their_unit_and_one_drive_cannot_do_both() {
     let volumes = bench.site().catalog().volumes().unwrap();
     let of_vault: Vec<_> = volumes.iter().filter(|volume| volume.pool.as_deref() == Some("vault")).collect();
     assert!(of_vault.len() == 1 && of_vault[0].library == "west", "{of_vault:?}");
+    // A third one, where there are two: what is written beside is not read, though it comes first.
+    bench.site().add_pool("safe", None, None).unwrap();
+    let third = JobConfig { pool: Some("safe".into()), ..job.clone() };
+    assert_eq!(copy(&bench.site(), &third).count(), 1);
+    let last = bench.objects().remove(0);
+    assert_eq!(bench.site().whole_copies(&last).unwrap(), [1, 2, 3]);
     // Without a unit, a policy goes to where its pool is.
     assert_eq!(bench.site().unit_of(&job).unwrap().name, "west");
     assert_eq!(bench.site().unit_of(&JobConfig { unit: Some("main".into()), ..job }).unwrap().name, "main");
