@@ -107,6 +107,8 @@ pub struct ExpirySnapshot {
     pub timeline: Timeline,
     /// Sources that are gone.
     pub gone: Vec<GoneSource>,
+    /// Policies for what is stored by name: nobody waits for a next version, so the last one of a name is no floor.
+    pub stored_by_name: HashSet<String>,
     /// Until when each copy is kept by what its volumes say.
     pub copies: Vec<CopyEnd>,
     /// The policies of copies.
@@ -422,7 +424,9 @@ fn floor(known: &ExpirySnapshot, request: &ExpiryRequest) -> HashSet<ObjectId> {
     let mut sources: HashMap<(&[u8], &str), Kept> = HashMap::new();
     for object in known.objects.iter().filter(|object| object.status == ObjectStatus::Complete) {
         let is_gone = |gone: &&GoneSource| gone.source == object.source && gone.client == object.client;
-        if known.gone.iter().chain(&request.gone).any(|gone| is_gone(&gone)) {
+        // More than the last one, somebody asks for.
+        let is_stored = request.keep_last <= 1 && known.stored_by_name.contains(&object.policy);
+        if is_stored || known.gone.iter().chain(&request.gone).any(|gone| is_gone(&gone)) {
             continue;
         }
         let (whole, part) = sources.entry((&object.source, &object.client)).or_default();
@@ -467,6 +471,7 @@ impl Site {
             lacking_copies: catalog.lacking_copies()?.into_iter().map(|copy| copy.object).collect(),
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
+            stored_by_name: self.stored_by_name(),
             copies: readable_copies(&catalog)?,
             copying,
             own_pools: self.own_pools(),
@@ -478,6 +483,11 @@ impl Site {
             restored: restored_by_queue(&catalog)?,
             full_folders,
         })
+    }
+
+    /// Jobs and policies for what is stored by name.
+    pub(crate) fn stored_by_name(&self) -> HashSet<String> {
+        self.config.jobs.iter().filter(|(_, job)| job.takes_puts()).map(|(name, _)| name.clone()).collect()
     }
 
     /// Keep rules of jobs: their objects bear their names as policies.

@@ -33,6 +33,8 @@ pub struct SourceRow {
     pub run: Option<i64>,
     /// Whether somebody said that the source is gone.
     pub is_gone: bool,
+    /// Whether its last backup was stored by name under a policy for that: nobody waits for a next one.
+    pub is_stored: bool,
     /// A job of the settings that names it, on this machine.
     pub job: Option<String>,
 }
@@ -49,6 +51,7 @@ impl SourceRow {
             open: None,
             run: None,
             is_gone: false,
+            is_stored: false,
             job: None,
         }
     }
@@ -63,11 +66,16 @@ impl SourceRow {
         self.last.is_none() && self.unprotected.is_none() && self.open.is_none()
     }
 
+    /// Whether a next backup is waited for.
+    pub fn is_awaited(&self) -> bool {
+        !self.is_gone && !self.is_stored
+    }
+
     /// Whether the last backup is older than it may be; one that never was is, too. A source that is gone waits for
     /// none.
     pub fn is_overdue(&self, now_ns: i64, max_age_ns: Option<i64>) -> bool {
         let Some(max_age_ns) = max_age_ns else { return false };
-        !self.is_gone && self.age_ns(now_ns).is_none_or(|age_ns| age_ns > max_age_ns)
+        self.is_awaited() && self.age_ns(now_ns).is_none_or(|age_ns| age_ns > max_age_ns)
     }
 }
 
@@ -82,8 +90,10 @@ impl Site {
         let mut rows = group(protection, &catalog.gone_sources()?);
         self.add_named(&mut rows);
         let unreadable = unreadable_volumes(&catalog)?;
+        let stored_by_name = self.stored_by_name();
         for row in &mut rows {
             if let Some(last) = &row.last {
+                row.is_stored = stored_by_name.contains(&last.policy);
                 let mut wanted = catalog.wanted_copies(last.id)?;
                 wanted.retain(|wanted| wanted.state == CopyState::Whole || !of_policies.make(last, &wanted.pool));
                 let copies = catalog.copies(last.id)?.into_iter();

@@ -190,7 +190,7 @@ impl Facts {
             }
             Some(begun) => {
                 let oldest_ns = now_ns.saturating_sub(begun.from_ns);
-                !row.is_gone && self.max_age_ns.is_some_and(|max_ns| oldest_ns > max_ns)
+                row.is_awaited() && self.max_age_ns.is_some_and(|max_ns| oldest_ns > max_ns)
             }
             None => row.is_overdue(now_ns, self.max_age_ns),
         }

@@ -68,7 +68,6 @@ mod tests {
             ("clients = [\"tern\"]", "clients"),
             ("stage = \"disk\"", "stage"),
             ("before = [\"x\"]", "before"),
-            ("delay = \"1h\"", "delay"),
         ];
         for (line, key) in wrong {
             let (at, reason) = policy(&format!("put_names = [\"*\"]\n{line}")).check_policy("logs").unwrap_err();

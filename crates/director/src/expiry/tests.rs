@@ -44,6 +44,7 @@ pub(super) fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         lacking_copies: HashSet::new(),
         timeline: Timeline::new(&recorded, &[], today * DAY),
         gone: Vec::new(),
+        stored_by_name: HashSet::new(),
         copies: Vec::new(),
         copying: Vec::new(),
         own_pools: HashMap::new(),
@@ -95,6 +96,24 @@ fn the_last_of_a_source_stays_unless_the_source_is_gone() {
     others[1].client = "auk".to_owned();
     let plan = plan_expiry(&known(&others, TODAY + 34), &srv_is_gone());
     assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![3, 1], vec![(2, Kept::Last)]));
+}
+
+/// A dump with the day in its name came once, and its only version stayed for ever.
+#[test]
+fn the_last_version_of_a_name_goes_like_the_others() {
+    let mut versions = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 33)];
+    for version in &mut versions {
+        (version.kind, version.policy) = (ObjectKind::Stream, "dumps".to_owned());
+    }
+    versions[0].source = b"dumps/monday".to_vec();
+    let stored_by_name = HashSet::from(["dumps".to_owned()]);
+    let late = ExpirySnapshot { stored_by_name, ..known(&versions, TODAY + 34) };
+    assert_eq!(numbers(&plan_expiry(&late, &ExpiryRequest::default()).forget), [2, 1]);
+    // Who asks for more than the last one gets them.
+    let plan = plan_expiry(&late, &ExpiryRequest { keep_last: 2, ..ExpiryRequest::default() });
+    assert!(plan.forget.is_empty(), "{:?}", numbers(&plan.forget));
+    // Of any other policy the last one stays.
+    assert_eq!(numbers(&plan_expiry(&known(&versions, TODAY + 34), &ExpiryRequest::default()).forget), [2]);
 }
 
 #[test]

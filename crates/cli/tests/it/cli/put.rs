@@ -92,7 +92,7 @@ fn a_file_or_what_a_program_prints_is_stored_if_it_is_whole() {
 
 #[test]
 fn a_policy_takes_names() {
-    let bench = Bench::new(&[]);
+    let mut bench = Bench::new(&[]);
     bench.done(&["pools", "add", "logs", "--retention", "90d"], 0);
     let policies = "[policies.logs]\nput_names = [\"*.log\"]\npool = \"logs\"\nretention = \"7d\"\n\
                     [policies.dumps]\nput_names = [\"dumps/*\", \"web.log\"]\n\
@@ -118,6 +118,7 @@ fn a_policy_takes_names() {
     assert!(said.contains("web.log is a name that dumps and logs take: say which with --policy"), "{said}");
     stored(&bench, &["put", "web.log", "--policy", "dumps"], b"four\n");
     assert_eq!(row("web.log", 0)["policy"], "dumps");
+    stored(&bench, &["put", "once.log"], b"five\n");
     assert!(bench.said(&["put", "x", "--policy", "home"], 2).contains("give it put_names"));
     assert!(bench.said(&["put", "x", "--policy", "none"], 1).contains("none"));
     assert!(bench.said(&["backup", "logs"], 2).contains("`capstan put NAME`"));
@@ -127,6 +128,21 @@ fn a_policy_takes_names() {
     let status = bench.done(&["status"], 3);
     let attention = status.lines().filter(|line| line.starts_with("attention")).collect::<Vec<_>>();
     assert!(attention.len() == 1 && attention[0].contains("/etc was never backed up"), "{status}");
+    // Nor is a next version waited for, and the last one goes when its time has come.
+    let settings = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("backup_hours = 0", "backup_hours = 1")).unwrap();
+    bench.hours_ahead = 24 * 8;
+    let overdue = |row: &serde_json::Value| {
+        row["sources"].as_array().unwrap().iter().filter(|row| row["overdue"] == true).count()
+    };
+    let status = bench.command(&["status", "--json"]).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(overdue(&status), 1, "only what no policy took: {status}");
+    bench.done(&["expire", "--yes"], 0);
+    let left: Vec<_> =
+        bench.rows(&["objects"]).into_iter().map(|row| row["source"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(left, ["web.log", "other", "app.log"], "app.log as it was kept for longer");
 }
 
 /// Small things that come all day long: to disk first, and to tape together, without anybody's asking.
