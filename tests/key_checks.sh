@@ -47,7 +47,7 @@ started() {
     "$KEYD_BIN" run --state "$scratch/$1" >"$scratch/$1.log" 2>&1 &
     echo $! >"$scratch/$1.pid"
     cat "$scratch/$1.pid" >>"$pids"
-    until_so test -S "$scratch/$1/keyd.sock"
+    until_so test -S "$scratch/$1/keyd.sock" || { tail -n 5 "$scratch/$1.log"; return 1; }
 }
 
 stop() { kill -9 "$(cat "$scratch/$1.pid")"; rm -f "$scratch/$1/keyd.sock"; }

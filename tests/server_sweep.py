@@ -40,6 +40,8 @@ STORES, BRINGS = "logs", "down"
 # The policy whose runs go to a disk first, and the one that brings them to where they belong.
 STAGED, LANDS = "one", "land"
 STAGE_POOL = "one-stage"
+# The disk holds so many volumes of 1 MB: what it has must go on to tape.
+STAGE_VOLUMES = 8
 # The policy that looks after volumes; full ones of which less than so many percent are needed are emptied.
 CARE = {"care": 4}
 BELOW = 75
@@ -61,7 +63,7 @@ class Sweep:
         self.capstan = Capstan(scratch / "state", scratch / "key")
         self.server = None
         # What was stored by name, by version.
-        self.stored = {}
+        self.stored, self.refused = {}, 0
 
     def policies(self, with_schedules):
         lines = []
@@ -75,7 +77,7 @@ class Sweep:
             if with_schedules:
                 lines.append(f'schedule = "*:*:0/{period}"')
         for name, period in COPIES.items():
-            lines += [f"[policies.{name}]", f"copies_of = {list(COPIED[name])}", f'pool = "{name}"', 'unit = "west"', 'retry_after = "1s"']
+            lines += [f"[policies.{name}]", f"copies_of = {list(COPIED[name])}", f'pool = "{name}"', 'unit = "east"', 'retry_after = "1s"']
             if name == MIGRATES:
                 lines.append('migrate_after = "0s"')
             if with_schedules:
@@ -100,7 +102,8 @@ class Sweep:
         self.capstan.must("--quiet", "init", "--volume-size", "4M", "--drives", DRIVES, "--volumes-max", 400)
         self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
         with (self.capstan.state / "capstan.toml").open("a") as settings:
-            settings.write('[libraries.west]\npath = "west"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 2\n')
+            settings.write('[libraries.east]\npath = "east"\nvolume_mib = 64\nvolumes_max = 400\ndrives = 1\n')
+            settings.write(f'[libraries.west]\npath = "west"\nvolume_mib = 1\nvolumes_max = {STAGE_VOLUMES}\ndrives = 2\n')
         for name in ("default-copy2", *COPIES, STORES, BRINGS, STAGE_POOL):
             self.capstan.must("--quiet", "pools", "add", name)
         self.made = time.time()
@@ -139,8 +142,14 @@ class Sweep:
         name, content = self.random.choice(["app.log", "web.log"]), self.random.randbytes(self.random.choice([0, 100, 50_000]))
         path = self.scratch / "to-put"
         path.write_bytes(content)
-        done = self.capstan.must("--quiet", "--json", "put", name, path)
-        self.stored[re.findall(r'"object":"(\w+)"', done.decode())[-1]] = (name, content)
+        done = self.capstan.run("--quiet", "--json", "put", name, path)
+        if done.returncode == 5:
+            # The disk is full: nothing was stored.
+            self.refused += 1
+            return
+        if done.returncode != 0:
+            raise Failed(f"put gave {done.returncode}: {said(done)}")
+        self.stored[re.findall(r'"object":"(\w+)"', done.stdout.decode())[-1]] = (name, content)
 
     def round(self):
         self.server = Service(self.capstan, "server", "run")
@@ -241,7 +250,7 @@ class Sweep:
             odd = [row for row in complete if of[row["object"]] != ([True] if row["policy"] in copied else [])]
             checks.check(f"of {len(complete)} objects those of {' and '.join(copied)} have a copy each in pool {pool}", not odd, odd)
         places = {row["volume"]: row["library"] for row in self.capstan.rows("volumes") if row["pool"] in COPIES}
-        checks.check("which is in the library of the policy's unit", set(places.values()) == {"west"}, places)
+        checks.check("which is in the library of the policy's unit", set(places.values()) == {"east"}, places)
         first = [row for row in complete if any(copy["pool"] not in COPIES for copy in row["copies"])]
         left = [row for row in first if row["policy"] in COPIED[MIGRATES]]
         checks.check("what was migrated is in its first pool no more", not left, left)
@@ -292,6 +301,8 @@ class Sweep:
             own = [row for row in self.capstan.rows("objects") if row["policy"] == policy and row["status"] == "complete"]
             odd = [row for row in own if [copy["pool"] for copy in row["copies"] if copy["pool"] not in COPIES] not in ([pool], [])]
             checks.check(f"{len(own)} objects of {policy} are brought from the disk to pool {pool}", not odd, odd)
+        odd = [row for row in self.capstan.rows("volumes") if row["pool"] and (row["library"] == "west") != (row["pool"] in (STORES, STAGE_POOL))]
+        checks.check("whose volumes are on tape, and those of stages on the disk", not odd, odd)
 
     def prove(self, checks, rows):
         history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}

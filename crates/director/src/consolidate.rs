@@ -185,13 +185,14 @@ impl Site {
         Ok(found)
     }
 
-    /// The pool that a full object made of this one goes to: the first of its policy, else the one that it is in.
+    /// The pool that a full object made of this one goes to in the library of this site: the first of its policy, or
+    /// that of the policy's stage if this is one; else the one that it is in.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn pool_to_consolidate(&self, object: &Object) -> Result<String, DirectorError> {
         if let Some(job) = self.config.jobs.get(&object.policy) {
-            return Ok(job.first_pool().to_owned());
+            return Ok(self.policy_in(job, self.library_name()).first_pool().to_owned());
         }
         let promised = locked(&self.catalog).wanted_copies(object.id)?;
         let first = promised.into_iter().min_by_key(|copy| copy.copy);

@@ -1,6 +1,6 @@
-//! Measures tiers: small files that are staged on disk and then copied to tape, copies, copies of interleaved objects,
-//! full backups that are made of incrementals, and restores of long chains; and two full backups with ten incrementals
-//! beside restic.
+//! Measures tiers: small files and log files that are staged on disk and then copied to tape, copies, copies of
+//! interleaved objects, full backups that are made of incrementals, and restores of long chains; and two full backups
+//! with ten incrementals beside restic.
 //!
 //! ```text
 //! round 1: each thing and what it is held against, one after the other -> round 2: backwards -> medians of ratios
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Runs of each thing
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only what has one of these words: staged, copies, interleaved, consolidated, chain, restic
+    /// Only what has one of these words: staged, logs, copies, interleaved, consolidated, chain, restic
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
 }
@@ -55,6 +55,8 @@ const CHAIN_MIN: f64 = 0.7;
 const INTERLEAVED: usize = 8;
 const INCREMENTALS: usize = 10;
 const INCREMENTALS_MANY: usize = 50;
+const LOGS_OF_A_DAY: u32 = 1440;
+const LOGS_OF_AN_HOUR: u32 = 60;
 
 /// What is measured: what it is called, what came of it, the floor, and whether that was met.
 type Row = (String, String, String, bool);
@@ -82,8 +84,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     stage.set("RESTIC_PASSWORD", "bench");
     let sizes = super::make_data_sets(&mut stage, arguments.small_files, arguments.typical_bytes)?;
     type Part = fn(&Stage, usize) -> Result<Vec<Row>>;
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 7] = [
         ("staged", staged),
+        ("logs", logs),
         ("copies", copies),
         ("interleaved", interleaved),
         ("consolidated", consolidated),
@@ -223,6 +226,48 @@ fn staged(stage: &Stage, rounds: usize) -> Result<Vec<Row>> {
         reported(
             "time of clients straight to the drive, of the time to the stage",
             format!("{:.2}", median(&mut times)),
+        ),
+    ])
+}
+
+/// Log files by the minute for a day, one after the other without the minutes between them: stored by name on a stage
+/// and brought to a drive at the pace of LTO-4 by a run of a policy; and an hour of them straight to that drive.
+fn logs(stage: &Stage, _: usize) -> Result<Vec<Row>> {
+    stage.run(
+        "$CAPSTAN init --volume-size 20G --drives 1 -q
+         sed -i 's/^pace = .*/pace = \"LTO-4\"/' $CAPSTAN_STATE/capstan.toml
+         printf '[libraries.stage]\\npath = \"%s\"\\ndrives = 2\\nvolume_mib = 256\\n' $FOLDER/disk >>$CAPSTAN_STATE/capstan.toml
+         $CAPSTAN pools add stage -q
+         printf '[policies.logs]\\nput_names = [\"*.log\"]\\nunit = \"stage\"\\npool = \"stage\"\\n' >$FOLDER/cell.toml
+         printf '[policies.down]\\ncopies_of = [\"logs\"]\\npool = \"default\"\\nmigrate_after = \"0s\"\\n' >>$FOLDER/cell.toml
+         $CAPSTAN policies apply $FOLDER/cell.toml -q
+         head -c 20000 /dev/urandom | base64 >$FOLDER/one",
+    )?;
+    let put = |times: u32, name: &str| {
+        seconds(stage, &format!("for n in $(seq {times}); do $CAPSTAN put {name} $FOLDER/one -q; done"))
+    };
+    let staged = put(LOGS_OF_A_DAY, "app.log")?;
+    let brought = seconds(
+        stage,
+        "$CAPSTAN queue add down -q; $CAPSTAN server run >/dev/null & server=$!
+         while [ -n \"$($CAPSTAN queue --json)\" ]; do sleep 0.1; done; kill $server; wait $server",
+    )?;
+    let mounts = |library: &str| -> Result<String> {
+        let count = format!("$CAPSTAN volumes --json | jq -s '[.[]|select(.library == \"{library}\").mounts]|add'");
+        Ok(stage.run(&count)?.trim().to_owned())
+    };
+    let of_tape = mounts("main")?;
+    let left = stage.run("$CAPSTAN objects --json | jq -s '[.[].copies[]|select(.pool != \"default\")]|length'")?;
+    ensure!(left.trim() == "0", "{left} copies are on the stage still");
+    // No policy takes the name.
+    let straight = put(LOGS_OF_AN_HOUR, "app.txt")?;
+    let each = |took: f64, times: u32| format!("{:.0} ms", took / f64::from(times) * 1e3);
+    Ok(vec![
+        reported(&format!("{LOGS_OF_A_DAY} log files of 27 KB, put on a stage: each"), each(staged, LOGS_OF_A_DAY)),
+        reported("all of them brought to a drive at the pace of LTO-4; mounts", format!("{brought:.1} s; {of_tape}")),
+        reported(
+            &format!("{LOGS_OF_AN_HOUR} of them straight to that drive: each, and a mount for each"),
+            each(straight, LOGS_OF_AN_HOUR),
         ),
     ])
 }

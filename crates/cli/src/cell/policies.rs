@@ -106,11 +106,7 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     for row in &rows {
         table.row(vec![
             row.policy.clone(),
-            match (&row.schedule, row.enabled) {
-                (None, _) => "by hand".to_owned(),
-                (Some(schedule), true) => schedule.clone(),
-                (Some(schedule), false) => format!("off ({schedule})"),
-            },
+            runs_when(row),
             row.next_ns.map_or_else(|| "-".to_owned(), units::time),
             row.window.clone().unwrap_or_else(|| "any time".to_owned()),
             row.priority.to_string(),
@@ -119,6 +115,20 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     }
     print(&table)?;
     Ok(code)
+}
+
+/// When runs of a policy come.
+fn runs_when(row: &BackupPolicyRow) -> String {
+    let by_what_is_owed = row.copies_of.as_ref().and_then(|copies| match (copies.when_owed, copies.when_above) {
+        (true, _) => Some("when owed".to_owned()),
+        (false, above) => above.map(|percent| format!("above {percent} %")),
+    });
+    let all = row.schedule.clone().into_iter().chain(by_what_is_owed).collect::<Vec<_>>().join("; ");
+    match (all.is_empty(), row.enabled) {
+        (true, _) => "by hand".to_owned(),
+        (false, true) => all,
+        (false, false) => format!("off ({all})"),
+    }
 }
 
 /// What a policy backs up, stores, copies, or looks after.

@@ -65,7 +65,10 @@ pub(crate) fn jobs(cli: &Globals, args: &args::Jobs) -> Result<ExitCode, Failure
             units::time(row.last_ns.unwrap_or_default()),
             outcome_text(row),
             row.next.to_owned(),
-            row.sources.join(" "),
+            match job.takes_puts() {
+                true => format!("what is put as {}", job.put_names.join(", ")),
+                false => row.sources.join(" "),
+            },
         ]);
     }
     print(&table)?;
@@ -131,7 +134,7 @@ fn row(
         problems,
         sources_never: last.iter().filter(|object| object.is_none()).count(),
         next: match full {
-            0 => "incremental",
+            0 if !sources.is_empty() => "incremental",
             all if all == sources.len() => "full",
             _ => "mixed",
         },

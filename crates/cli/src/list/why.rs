@@ -108,8 +108,17 @@ fn comes(look: &Look, site: &Site, owed: &OwedCopy) -> (Option<i64>, String) {
     }
     let from = Timestamp::from_nanosecond(i128::from(from_ns)).unwrap_or_default();
     let next = look.next_run(policy, from).and_then(|at| i64::try_from(at.as_nanosecond()).ok());
+    let config = look.policy(policy).map(|policy| &policy.config);
+    let starts_itself = config.is_some_and(|config| config.starts_by_what_is_owed() && !config.is_switched_off());
     match next {
         Some(at_ns) => (Some(at_ns), format!("on {}", units::time(at_ns))),
+        None if starts_itself => {
+            let when = match config.and_then(|config| config.when_above) {
+                Some(percent) => format!("once what it copies from is filled above {percent} %"),
+                None => "as soon as it can".to_owned(),
+            };
+            (None, if is_time { when } else { format!("{when}, from {} on", units::time(from_ns)) })
+        }
         None if is_time => (None, format!("once somebody runs it (`capstan queue add {policy}`)")),
         None => (None, format!("once somebody runs it, from {} on", units::time(from_ns))),
     }

@@ -1,7 +1,8 @@
 //! `put` and `get`: what scripts and other programs store by name, each time as a version of its own.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write, stdout};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,8 +34,13 @@ pub(crate) fn put(cli: &Globals, args: &args::Put) -> Result<ExitCode, Failure> 
         read_instead(path)?;
     }
     let kept_ns = args.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
+    if let (Some((name, _)), Some(_)) = (job.as_ref().filter(|(_, job)| job.keep.is_some()), &args.retention) {
+        return Err(Failure::Usage(format!(
+            "policy {name} keeps by its rule, whatever a retention says: leave --retention out, or name another policy"
+        )));
+    }
     let job = job.map(|(name, job)| match &args.retention {
-        Some(_) => (name, JobConfig { retention: args.retention.clone(), keep: None, ..job }),
+        Some(_) => (name, JobConfig { retention: args.retention.clone(), ..job }),
         None => (name, job),
     });
     let backup = args::Backup {
@@ -142,7 +148,10 @@ fn write_whole(
 ) -> Result<FileGiven, Failure> {
     let wrong = |error: std::io::Error| Failure::Other(format!("{} cannot be written: {error}", to.display()));
     let below = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new().prefix(".capstan-get-").tempfile_in(below).map_err(wrong)?;
+    // What it may be read by, the umask says, as of any new file.
+    let mode = Permissions::from_mode(0o666);
+    let staged = tempfile::Builder::new().prefix(".capstan-get-").permissions(mode).tempfile_in(below);
+    let mut staged = staged.map_err(wrong)?;
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, staged.as_file_mut());
     let given = read(&mut out)?;
     out.flush().map_err(wrong)?;

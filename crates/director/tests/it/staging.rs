@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use capstan_director::{DirectorError, JobConfig, OtherPolicies, StageChoice, StageWhen};
+use capstan_director::{BackupRequest, DirectorError, JobConfig, Level, OtherPolicies, StageChoice, StageWhen};
 use capstan_mover::devices::LibraryConfig;
 
 use crate::place::{Bench, small};
@@ -82,4 +82,10 @@ scrub_one_in = 100
     }
     site.add_pool("spare", None, None).unwrap();
     site.remove_pool("spare").unwrap();
+    // A full object that is made behind a staged run stays on the disk until it is copied, as the run's own does.
+    bench.fill("a", 1, 10);
+    bench.backup(&BackupRequest { policy: "home".to_owned(), ..bench.request(Level::Full) }).unwrap();
+    let object = bench.objects().remove(0);
+    assert_eq!(site.pool_to_consolidate(&object).unwrap(), "default");
+    assert_eq!(site.in_library("disk").unwrap().pool_to_consolidate(&object).unwrap(), "home-stage");
 }

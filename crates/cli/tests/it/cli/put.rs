@@ -95,7 +95,7 @@ fn a_policy_takes_names() {
     let mut bench = Bench::new(&[]);
     bench.done(&["pools", "add", "logs", "--retention", "90d"], 0);
     let policies = "[policies.logs]\nput_names = [\"*.log\"]\npool = \"logs\"\nretention = \"7d\"\n\
-                    [policies.dumps]\nput_names = [\"dumps/*\", \"web.log\"]\n\
+                    [policies.dumps]\nput_names = [\"dumps/*\", \"web.log\"]\nkeep = { last = 9 }\n\
                     [policies.home]\nsources = [\"/etc\"]\n";
     let file = write_policies(&bench, policies);
     bench.done(&["policies", "apply", &file], 0);
@@ -116,6 +116,8 @@ fn a_policy_takes_names() {
 
     let said = bench.said(&["put", "web.log"], 2);
     assert!(said.contains("web.log is a name that dumps and logs take: say which with --policy"), "{said}");
+    let said = bench.said(&["put", "web.log", "--policy", "dumps", "--retention", "1d"], 2);
+    assert!(said.contains("policy dumps keeps by its rule"), "{said}");
     stored(&bench, &["put", "web.log", "--policy", "dumps"], b"four\n");
     assert_eq!(row("web.log", 0)["policy"], "dumps");
     stored(&bench, &["put", "once.log"], b"five\n");
@@ -154,9 +156,11 @@ fn what_is_put_on_a_stage_goes_to_tape_once_there_is_something() {
     let policies = "[policies.logs]\nput_names = [\"*.log\"]\nunit = \"disk\"\npool = \"logs-stage\"\n\
                     [policies.down]\ncopies_of = [\"logs\"]\npool = \"default\"\nmigrate_after = \"0h\"\nwhen_owed = true\n";
     bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    assert!(bench.done(&["policies"], 0).contains("when owed"));
     for number in 0..5 {
         stored(&bench, &["put", "app.log"], format!("line {number}\n").as_bytes());
     }
+    assert!(bench.done(&["object", "why", "app.log"], 0).contains("policy down copies it: as soon as it can"));
     let served = serve_until_done(&bench, 1);
     let entered = served.iter().find(|event| event["event"] == "entered").unwrap();
     assert_eq!((&entered["policy"], &entered["reason"]), (&"down".into(), &"5 objects are to be copied".into()));

@@ -81,7 +81,8 @@ impl CellActs {
         let CopiesOwed { objects, later } = self.site.copies_owed(config)?;
         let (policies, pool) = (config.copies_of.clone(), config.pool.clone().unwrap_or_default());
         let migrate_after = config.migrate_after.clone();
-        Ok(Some(CopiedRow { policies, pool, owed: objects.len(), later, migrate_after }))
+        let (when_owed, when_above) = (config.when_owed == Some(true), config.when_above);
+        Ok(Some(CopiedRow { policies, pool, owed: objects.len(), later, migrate_after, when_owed, when_above }))
     }
 
     fn change_policies(&self, plan: &PolicyChanges, basis: Option<&str>) -> Result<PoliciesChanged, CellError> {

@@ -68,6 +68,12 @@ pub struct CopiedRow {
     /// How old a backup is when its own copies are forgotten once it is copied; left out where they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrate_after: Option<String>,
+    /// Whether it runs as soon as there is something to copy.
+    #[serde(default)]
+    pub when_owed: bool,
+    /// How full, in percent, what it copies from is when it runs; left out where that is no reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_above: Option<u8>,
 }
 
 /// What a server says that knows of no policies that are switched off.
