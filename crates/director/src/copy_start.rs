@@ -83,7 +83,8 @@ impl Site {
             let was_tried = |last: &DoneRun| {
                 let begun_ns = last.started_ns.unwrap_or(last.ended_ns);
                 owed.objects.iter().all(|object| object.ended_ns.saturating_add(job.delay_ns()) <= begun_ns)
-                    && now_ns.saturating_sub(last.ended_ns) < AGAIN_AFTER_NS
+                    // The clock may have been ahead then.
+                    && (last.ended_ns..last.ended_ns.saturating_add(AGAIN_AFTER_NS)).contains(&now_ns)
             };
             if last.is_some_and(was_tried) {
                 continue;
