@@ -201,7 +201,7 @@ fn version_of(site: &Site, args: &args::Get) -> Result<Object, Failure> {
     let first = meant.next().ok_or_else(|| {
         let versions = units::counted(count as u64, "version");
         Failure::Other(format!(
-            "none of the {versions} of {name} is that one: `capstan objects --source {name}` lists them"
+            "{name} has {versions}, and none is that one: `capstan objects --source {name}` lists them"
         ))
     })?;
     if args.id.is_some() && meant.next().is_some() {
