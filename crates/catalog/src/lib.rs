@@ -113,6 +113,7 @@ mod state;
 mod timeline;
 mod told;
 mod user;
+mod vault;
 mod volume;
 mod volume_loss;
 mod wanted;
@@ -148,6 +149,7 @@ pub use timeline::{
 };
 pub use told::{TellingRow, ToldRow};
 pub use user::UserRow;
+pub use vault::{NeededTimes, SentVolume};
 pub use volume::{KeyRef, MAIN_LIBRARY, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
 pub use wanted::{CopySeen, CopyState, WantedCopy};

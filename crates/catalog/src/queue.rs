@@ -93,14 +93,14 @@ pub struct PendingRun {
     pub keeps_age: bool,
     /// Why its last attempt did not do it, if there was one and it said so.
     pub last_message: Option<String>,
-    /// The volume that this one found not to be in any library: a restore waits for it to be inserted.
-    pub lacks_volume: Option<String>,
+    /// Volumes that this one found not to be in any library: a restore waits for them to be inserted.
+    pub lacks_volumes: Vec<String>,
 }
 
 impl PendingRun {
     /// A run that may begin at once.
     fn at_once(run: QueuedRun) -> Self {
-        Self { run, not_before_ns: 0, is_held: false, keeps_age: false, last_message: None, lacks_volume: None }
+        Self { run, not_before_ns: 0, is_held: false, keeps_age: false, last_message: None, lacks_volumes: Vec::new() }
     }
 }
 
@@ -133,8 +133,8 @@ pub struct RunAgain<'a> {
     pub has_begun: bool,
     /// Why the last one did not do it; may be empty.
     pub message: &'a str,
-    /// The volume that it needs and that is in no library.
-    pub lacks_volume: Option<&'a str>,
+    /// Volumes that it needs and that are in no library.
+    pub lacks_volumes: &'a [String],
 }
 
 /// Where a run writes.
@@ -503,7 +503,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be written.
     pub fn retry_run(&mut self, claim: [u8; 16], next: &RunAgain<'_>, now_ns: i64) -> Result<Again, CatalogError> {
-        let RunAgain { attempt, not_before_ns, keeps_age, has_begun, message, lacks_volume } = *next;
+        let RunAgain { attempt, not_before_ns, keeps_age, has_begun, message, lacks_volumes } = *next;
         let mut again = Again::Waits;
         let was_at_work = self.leave_work(claim, |transaction, active| {
             if let Some(done) = done_by_history(transaction, &active)? {
@@ -516,9 +516,11 @@ impl Catalog {
             }
             let run = QueuedRun { attempt, has_begun, ..active.run };
             let last_message = Some(message.to_owned()).filter(|message| !message.is_empty());
-            let lacks_volume = lacks_volume.map(str::to_owned);
-            let is_held = false;
-            put_pending(transaction, &PendingRun { run, not_before_ns, is_held, keeps_age, last_message, lacks_volume })
+            let (is_held, lacks_volumes) = (false, lacks_volumes.to_vec());
+            put_pending(
+                transaction,
+                &PendingRun { run, not_before_ns, is_held, keeps_age, last_message, lacks_volumes },
+            )
         })?;
         Ok(if was_at_work { again } else { Again::Unknown })
     }

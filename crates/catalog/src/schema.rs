@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 39] = [
+pub(crate) const STEPS: [&str; 40] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -334,6 +334,12 @@ pub(crate) const STEPS: [&str; 39] = [
     // Words by which an object is found, each in a line.
     "
     ALTER TABLE objects ADD COLUMN tags TEXT;
+    ",
+    // Volumes that were sent away, and where they are kept.
+    "
+    CREATE TABLE sent_volumes (
+        volser TEXT PRIMARY KEY, vault TEXT NOT NULL, sent_ns INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
     ",
 ];
 

@@ -58,7 +58,9 @@ impl Catalog {
         let transaction = self.write()?;
         let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
         let (lost, purged) = volume.id.map_or(Ok(Default::default()), |id| lose_copies(&transaction, id, promise))?;
-        transaction.execute("DELETE FROM volumes WHERE volser = ?1", params![volser.as_str()])?;
+        for table in ["volumes", "sent_volumes"] {
+            transaction.execute(&format!("DELETE FROM {table} WHERE volser = ?1"), params![volser.as_str()])?;
+        }
         transaction.commit()?;
         remove_indexes(&dir, &purged)?;
         Ok(lost)

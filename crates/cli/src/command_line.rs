@@ -211,6 +211,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan library inventory\n  capstan library export A00001L9\n  capstan library import"
     )]
     Library(crate::library::Library),
+    /// List volumes outside the libraries, what is to go there and what to be fetched, or send volumes
+    #[command(
+        after_help = "Examples:\n  capstan vault\n  capstan vault --to-fetch\n  capstan vault send A00001L9 --to \"Iron hill\""
+    )]
+    Vault(crate::vault::Vault),
     /// List, make or change pools
     #[command(
         after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain"

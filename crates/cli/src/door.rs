@@ -8,7 +8,7 @@ use capstan_keys::api::PeerKind;
 use capstan_server::cell::CellError;
 use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::media_words::{
-    DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery,
+    DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VaultAnswer, VolumesAnswer, VolumesQuery,
 };
 use capstan_server::cell::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskQuery, TaskSeen};
 use capstan_server::cell::users::words::{
@@ -163,6 +163,10 @@ impl Door {
 
     pub(crate) fn objects(&self, asked: &ObjectsQuery) -> Result<CellObjectsAnswer, Failure> {
         self.asks(&path("/v1/objects", asked)?, |acts| acts.objects(asked))
+    }
+
+    pub(crate) fn vault(&self) -> Result<VaultAnswer, Failure> {
+        self.asks("/v1/vault", CellActs::vault)
     }
 
     pub(crate) fn volumes(&self, asked: &VolumesQuery) -> Result<VolumesAnswer, Failure> {

@@ -92,22 +92,7 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
         }
         LibraryAction::Initialize => CartridgeMove::Initialize,
     };
-    let done = match as_user_of(cli)? {
-        Some(server) => {
-            let asked = MoveCartridges { library, what };
-            until_ended(cli, &server, server.move_cartridges(&asked)?)?.moved
-        }
-        None => {
-            let site = open(cli, Need::Nothing, Display::new(cli).events())?;
-            let site = match &args.library {
-                Some(library) => site.in_library(library)?,
-                None => site,
-            };
-            let moved = || move_cartridges(&site, &what).map_err(of_cell);
-            Some(audited(&site, ShellAct::MoveCartridges, what.volumes(), moved)?)
-        }
-    };
-    match done {
+    match moved(cli, library, what)? {
         Some(LibraryEvent::Imported { cartridges: 0 }) if !cli.json => {
             Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()))
         }
@@ -116,8 +101,31 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
     }
 }
 
+/// Has cartridges moved, in a library or the main one; what was done, if the server said it.
+pub(crate) fn moved(
+    cli: &Globals,
+    library: Option<String>,
+    what: CartridgeMove,
+) -> Result<Option<LibraryEvent>, Failure> {
+    Ok(match as_user_of(cli)? {
+        Some(server) => {
+            let asked = MoveCartridges { library, what };
+            until_ended(cli, &server, server.move_cartridges(&asked)?)?.moved
+        }
+        None => {
+            let site = open(cli, Need::Nothing, Display::new(cli).events())?;
+            let site = match &library {
+                Some(library) => site.in_library(library)?,
+                None => site,
+            };
+            let moved = || move_cartridges(&site, &what).map_err(of_cell);
+            Some(audited(&site, ShellAct::MoveCartridges, what.volumes(), moved)?)
+        }
+    })
+}
+
 /// A barcode, as it was typed.
-fn barcode(text: &str) -> Result<String, Failure> {
+pub(crate) fn barcode(text: &str) -> Result<String, Failure> {
     Ok(volser(text)?.to_string())
 }
 
@@ -142,6 +150,8 @@ fn say(cli: &Globals, done: &LibraryEvent) -> Result<ExitCode, Failure> {
             format!("{} in the mail slot: take out what is there", volumes.join(", "))
         }
         LibraryEvent::Initialized => "the robot has looked at everything".to_owned(),
+        // `vault` says these.
+        LibraryEvent::Sent { .. } | LibraryEvent::Back { .. } => return Ok(ExitCode::SUCCESS),
     };
     writeln!(stdout(), "{text}").map_err(Failure::output)?;
     Ok(ExitCode::SUCCESS)

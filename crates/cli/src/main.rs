@@ -23,6 +23,7 @@ mod secrets;
 mod table;
 mod tasks;
 mod units;
+mod vault;
 mod vtl;
 mod wording;
 mod work;
@@ -130,6 +131,7 @@ fn asks_a_cell(command: &Command) -> bool {
             | Command::Volumes(_)
             | Command::Pools(_)
             | Command::Library(_)
+            | Command::Vault(_)
             | Command::Label(_)
             | Command::Mover(_)
             | Command::Objects(_)
@@ -197,6 +199,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Volumes(volumes) => list::volumes(globals, volumes),
         Command::Drives(args) => drives::drives(globals, args),
         Command::Library(action) => library::library(globals, action),
+        Command::Vault(args) => vault::vault(globals, args),
         Command::Pools(pools) => list::pools(globals, pools),
         Command::Simulate(args) => lab::simulation(globals, args),
         Command::Lab(args) => lab::lab(globals, args),

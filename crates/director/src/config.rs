@@ -29,6 +29,7 @@ use crate::DirectorError;
 use crate::limits::EARLY_WARNING_SHARE_MAX;
 
 pub use bandwidth::Bandwidth;
+pub(crate) use care::{VaultRule, check_vault};
 pub(crate) use job::Wrong;
 pub use job::{JobConfig, JobLevel, MANUAL, StageWhen, parse_age};
 pub use network::{NetworkConfig, NetworkRuns, NetworkShare};

@@ -100,6 +100,12 @@ pub enum DirectorError {
         /// Who has it.
         holder: String,
     },
+    /// Caller: a vault, or what is to go there.
+    #[error("{reason}")]
+    Vault {
+        /// Why it cannot be.
+        reason: String,
+    },
     /// Operator: no such object.
     #[error("no object matches {wanted:?}{}: `capstan objects` lists them", meant_by(like.as_deref()))]
     UnknownObject {

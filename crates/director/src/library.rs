@@ -96,11 +96,12 @@ impl LibraryPlace {
 }
 
 impl Site {
-    /// Where volumes are, in their order.
+    /// Where volumes are, in their order. Of those in a library it is noted that they are at no vault any more.
     ///
     /// # Errors
     /// The library cannot be asked. A virtual one that is not there has nothing in it.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
+        let asked_ns = self.now_ns();
         let (all, mut found, mut silent) = (self.libraries.all(), Vec::new(), Vec::new());
         for library in all {
             let elements = match self.ask(library) {
@@ -126,7 +127,24 @@ impl Site {
             };
             element.map_or(elsewhere, |element| Whereabouts::At(element.address))
         };
-        Ok(volumes.iter().map(place).collect())
+        let places: Vec<Whereabouts> = volumes.iter().map(place).collect();
+        let inside = volumes.iter().zip(&places).filter(|(_, place)| place.is_inside());
+        self.note_back(inside.map(|(volume, _)| &volume.volser), asked_ns)?;
+        Ok(places)
+    }
+
+    /// Notes that volumes are at no vault any more, which were seen in a library.
+    fn note_back<'a>(&self, seen: impl Iterator<Item = &'a Volser>, seen_ns: i64) -> Result<(), DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        let sent = catalog.sent_volumes()?;
+        if sent.is_empty() {
+            return Ok(());
+        }
+        let seen: Vec<Volser> = seen.filter(|seen| sent.iter().any(|sent| sent.volser == **seen)).cloned().collect();
+        if !seen.is_empty() {
+            catalog.note_back(&seen, seen_ns)?;
+        }
+        Ok(())
     }
 
     /// The library's drives.
@@ -259,8 +277,12 @@ impl Site {
         if !library.config.is_folder_here() {
             return None;
         }
-        let volumes = locked(&self.catalog).volumes().ok()?;
-        let is_known = |volume: &&Volume| volume.id.is_some() && volume.library == library.name;
+        let (volumes, sent) = {
+            let catalog = locked(&self.catalog);
+            (catalog.volumes().ok()?, catalog.sent_volumes().ok()?)
+        };
+        let is_sent = |volume: &Volume| sent.iter().any(|sent| sent.volser == volume.volser);
+        let is_known = |volume: &&Volume| volume.id.is_some() && volume.library == library.name && !is_sent(volume);
         let mut known = volumes.iter().filter(is_known).peekable();
         known.peek()?;
         let is_there = |volser: &Volser| found.iter().any(|element| element.volser.as_ref() == Some(volser));

@@ -431,6 +431,26 @@ impl Mounter {
         })
     }
 
+    /// Notes that a volume in a drive is at no vault any more.
+    fn note_back(&self, volser: &Volser) {
+        if self.is_stand_in {
+            return;
+        }
+        let mut catalog = locked(&self.catalog);
+        let was_sent = catalog.sent_volumes().map(|sent| sent.iter().any(|sent| sent.volser == *volser));
+        let noted = match was_sent {
+            Ok(false) => return,
+            Ok(true) => catalog.note_back(std::slice::from_ref(volser), self.now_ns()).map(drop),
+            Err(error) => Err(error),
+        };
+        drop(catalog);
+        if let Err(error) = noted {
+            let message =
+                format!("that volume {volser} is back from its vault could not be noted: {}", with_causes(&error));
+            (self.events)(Event::Notice { message });
+        }
+    }
+
     /// Records what was reported of a mount.
     fn mounted_volume(
         &self,
@@ -441,6 +461,7 @@ impl Mounter {
     ) -> Result<InDrive, DirectorError> {
         // What a person brought in its place may have named others.
         self.forget_missed(volser);
+        self.note_back(volser);
         self.note_left_alerts(&report.drive, volser, &report.left_alerts);
         if let Some(health) = &report.health {
             self.note_health(health, volser, Moment::Mounted);

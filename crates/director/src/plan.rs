@@ -1,6 +1,6 @@
 //! The plan of a restore: what is read from which volume, made and shown before anything is mounted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
@@ -43,6 +43,8 @@ pub struct RestorePlan {
     pub objects: Vec<ObjectId>,
     /// Volumes that are not in the library and hold something of it that no volume there holds.
     pub absent: Vec<Volser>,
+    /// The vaults of those of them that were sent to one.
+    pub vaults: BTreeMap<Volser, String>,
     /// Those of them that may well be there: their library does not answer, and another one does.
     pub out_of_reach: Vec<Volser>,
     /// Volumes that hold something of it and are not in the library, where others that are there hold the same.
@@ -200,6 +202,9 @@ impl Site {
                 plan.out_of_reach.push(volser.clone());
             }
         }
+        if !plan.absent.is_empty() || !plan.stood_in_for.is_empty() {
+            plan.vaults = self.vaults_of_sent()?;
+        }
         // A file that was found by its path is known to the end.
         let is_open_ended = |place: &Place| place.paths.is_empty();
         let named: HashSet<&[u8]> = places.iter().flat_map(|place| &place.paths).map(Vec::as_slice).collect();
@@ -299,6 +304,7 @@ impl Site {
             passes,
             objects,
             absent,
+            vaults: BTreeMap::new(),
             out_of_reach: Vec::new(),
             stood_in_for,
             read_bytes,
@@ -336,6 +342,14 @@ impl RestorePlan {
     pub fn is_all_there(&self) -> bool {
         let can_be_read = self.absent.is_empty() && self.without_key.is_empty() && self.not_asked.is_none();
         can_be_read && self.unknown.is_empty() && self.broken.is_empty() && !self.interrupted
+    }
+
+    /// Where a volume is that is not in the library, in words.
+    pub fn whereabouts_of(&self, volser: &Volser) -> String {
+        match self.vaults.get(volser) {
+            Some(vault) => format!("volume {volser} is at vault {vault}"),
+            None => format!("volume {volser} is not in the library"),
+        }
     }
 
     /// Files that are there already, size and time the same: of them nothing is read.

@@ -120,8 +120,8 @@ pub struct WaitingRun {
     pub source_in_use: Option<String>,
     /// The volume that it reads first, if anybody has it.
     pub volume_in_use: Option<VolumeTaken>,
-    /// The volume that its last try found to be in no library.
-    pub lacks_volume: Option<String>,
+    /// Volumes that its last try found to be in no library.
+    pub lacks_volumes: Vec<String>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
     /// How long it usually takes, if that is known.
@@ -286,8 +286,8 @@ pub enum WaitsFor {
         /// When that one will probably be done, if that can be told.
         until: Option<Timestamp>,
     },
-    /// A person to insert this volume. It looks whether it is there every now and then.
-    Insertion(String),
+    /// A person to insert these volumes. It looks whether they are there every now and then.
+    Insertion(Vec<String>),
     /// Its client to wait for orders.
     Client(PeerAway),
     /// Another run to end: so many of its policy or its client, or restores of that, are at work.
@@ -554,8 +554,10 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
         return Some(WaitsFor::Repair(fault.clone()));
     }
     if waiting.not_before > now {
-        let insertion = waiting.lacks_volume.clone().map(WaitsFor::Insertion);
-        return Some(insertion.unwrap_or(WaitsFor::Time(waiting.not_before)));
+        return Some(match &waiting.lacks_volumes[..] {
+            [] => WaitsFor::Time(waiting.not_before),
+            lacks => WaitsFor::Insertion(lacks.to_vec()),
+        });
     }
     if let Some((window, zone)) = waiting.window.as_ref().filter(|(window, zone)| !window.is_open(now, zone)) {
         return Some(WaitsFor::Window(window.next_open(now, zone)));

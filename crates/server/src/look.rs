@@ -213,7 +213,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             fault: what.err(),
             source_in_use: None,
             volume_in_use: held.map(|held| volume_in_use(held, &active)),
-            lacks_volume: pending.lacks_volume.clone(),
+            lacks_volumes: pending.lacks_volumes.clone(),
             client_away: if waits_for_client { away_of(client) } else { None },
             usual,
         })
@@ -269,7 +269,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
             volume_in_use: None,
-            lacks_volume: None,
+            lacks_volumes: Vec::new(),
             client_away: away_of(client),
             usual: usual_length(&done, &pending.run),
         })
@@ -594,7 +594,7 @@ mod tests {
             fault: None,
             source_in_use: None,
             volume_in_use: None,
-            lacks_volume: None,
+            lacks_volumes: Vec::new(),
             client_away: None,
             usual: None,
         };

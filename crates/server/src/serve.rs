@@ -135,7 +135,7 @@ pub enum WorkEnd {
     /// It did not begin: another job has what it needs.
     Busy,
     /// It did not begin: this volume is in no library.
-    LacksVolume(String),
+    LacksVolumes(Vec<String>),
     /// It was told to stop.
     Stopped,
 }
@@ -497,7 +497,7 @@ impl Server<'_> {
                         keeps_age: true,
                         has_begun: active.run.has_begun,
                         message: "nobody works on it any more: the server's output may say why",
-                        lacks_volume: None,
+                        lacks_volumes: &[],
                     };
                     self.site.catalog().retry_run(active.claim, &next, now_ns)?;
                 }
@@ -609,18 +609,18 @@ impl Server<'_> {
                     keeps_age: false,
                     has_begun: true,
                     message: "",
-                    lacks_volume: None,
+                    lacks_volumes: &[],
                 };
                 return self.again(active, next, &worked.message);
             }
-            WorkEnd::Busy | WorkEnd::LacksVolume(_) => {
-                let (lacks_volume, wait_ns) = match &worked.end {
-                    WorkEnd::LacksVolume(volume) => (Some(volume.as_str()), LACKS_FOR_NS),
-                    _ => (None, BUSY_FOR_NS),
+            WorkEnd::Busy | WorkEnd::LacksVolumes(_) => {
+                let (lacks_volumes, wait_ns) = match &worked.end {
+                    WorkEnd::LacksVolumes(volumes) => (&volumes[..], LACKS_FOR_NS),
+                    _ => (&[][..], BUSY_FOR_NS),
                 };
                 let not_before_ns = now_ns.saturating_add(wait_ns);
                 let (has_begun, message) = (active.run.has_begun, worked.message.as_str());
-                let next = RunAgain { attempt, not_before_ns, keeps_age: true, has_begun, message, lacks_volume };
+                let next = RunAgain { attempt, not_before_ns, keeps_age: true, has_begun, message, lacks_volumes };
                 return self.again(active, next, &worked.message);
             }
             WorkEnd::Failed => match self.retry_after_ns(&active.run, attempt)? {
@@ -628,8 +628,8 @@ impl Server<'_> {
                     let not_before_ns = now_ns.saturating_add(wait_ns);
                     let attempt = attempt + 1;
                     let message = worked.message.as_str();
-                    let (keeps_age, has_begun, lacks_volume) = (false, false, None);
-                    let next = RunAgain { attempt, not_before_ns, keeps_age, has_begun, message, lacks_volume };
+                    let (keeps_age, has_begun, lacks_volumes) = (false, false, &[][..]);
+                    let next = RunAgain { attempt, not_before_ns, keeps_age, has_begun, message, lacks_volumes };
                     return self.again(active, next, &worked.message);
                 }
                 None => RunOutcome::Failed,

@@ -53,8 +53,10 @@ fn put(
 }
 
 pub(super) fn put_pending(transaction: &Transaction<'_>, pending: &PendingRun) -> Result<(), CatalogError> {
-    let PendingRun { run, not_before_ns, is_held, keeps_age, last_message, lacks_volume } = pending;
-    let more = params![not_before_ns, is_held, last_message, keeps_age, lacks_volume];
+    let PendingRun { run, not_before_ns, is_held, keeps_age, last_message, lacks_volumes } = pending;
+    // Names of volumes have no spaces.
+    let lacks_volumes = Some(lacks_volumes.join(" ")).filter(|names| !names.is_empty());
+    let more = params![not_before_ns, is_held, last_message, keeps_age, lacks_volumes];
     put(transaction, ("pending_runs", PENDING), run, more)
 }
 
@@ -131,8 +133,9 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
     let (not_before_ns, is_held) = (row.get(RUN_COLUMNS)?, row.get(RUN_COLUMNS + 1)?);
     let (last_message, keeps_age) = (row.get(RUN_COLUMNS + 2)?, row.get(RUN_COLUMNS + 3)?);
-    let lacks_volume = row.get(RUN_COLUMNS + 4)?;
-    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age, last_message, lacks_volume })
+    let lacks_volumes: Option<String> = row.get(RUN_COLUMNS + 4)?;
+    let lacks_volumes = lacks_volumes.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age, last_message, lacks_volumes })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {

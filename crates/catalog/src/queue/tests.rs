@@ -74,7 +74,7 @@ fn how_far_a_run_is_is_noted_by_its_server_alone_and_gone_with_its_attempt() {
     catalog.note_progress(term + 1, &[(first, progress(200))]).unwrap();
     assert_eq!(catalog.run_progress().unwrap().into_iter().collect::<Vec<_>>(), [(first, progress(100))]);
     let next =
-        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volume: None };
+        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volumes: &[] };
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
     assert!(catalog.run_progress().unwrap().is_empty(), "the next attempt begins anew");
@@ -108,7 +108,7 @@ fn a_run_that_waits_becomes_full_if_that_is_asked_for_and_stays_it() {
     let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 2).unwrap().unwrap();
     assert!(active.run.is_full && catalog.active_runs().unwrap()[0].run.is_full);
     let next =
-        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volume: None };
+        RunAgain { attempt: 2, not_before_ns: 0, keeps_age: false, has_begun: false, message: "", lacks_volumes: &[] };
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     assert!(catalog.pending_runs().unwrap()[0].run.is_full);
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
@@ -124,7 +124,7 @@ fn again(not_before_ns: i64) -> RunAgain<'static> {
         keeps_age: false,
         has_begun: false,
         message: "the tape broke",
-        lacks_volume: None,
+        lacks_volumes: &[],
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use capstan_client::files::FileRow;
 use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
-use capstan_server::cell::users::media_words::{DriveLine, InventoryRow, PoolRow, VolumeRow};
+use capstan_server::cell::users::media_words::{DriveLine, InventoryRow, PoolRow, VaultRow, VolumeRow};
 use capstan_server::cell::users::task_words::{LibraryEvent, TaskEnd};
 use capstan_server::cell::users::words::{
     AuditChecked, BackupPolicyRow, CellObjectRow, CellUserRow, ComingRunRow, MemberChangeRow, MemberEnrolmentRow,
@@ -65,6 +65,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<CopyWhyRow>(&mut generator, "`object why`"),
         part::<ShownVolume>(&mut generator, "`show VOLUME`"),
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
+        part::<VaultRow>(&mut generator, "Rows of `vault`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
         part::<JobRow>(&mut generator, "Rows of `jobs`"),
         part::<BackupPolicyRow>(&mut generator, "Rows of `policies`"),
@@ -93,7 +94,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<AuditChecked>(&mut generator, "`audit verify`"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
-        part::<LibraryEvent>(&mut generator, "What `library` did"),
+        part::<LibraryEvent>(&mut generator, "What `library` or `vault` did"),
         part::<TaskEnd>(&mut generator, "`label`, as a user of a cell"),
         part::<InventoryRow>(&mut generator, "`library inventory`"),
         part::<DriveLine>(&mut generator, "Rows of `drives`"),

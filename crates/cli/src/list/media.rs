@@ -57,9 +57,15 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
                 None if volume.has_checkpoint => "never".to_owned(),
                 None => String::new(),
             },
-            match several {
-                true => format!("{} {}", volume.library, volume.place),
-                false => volume.place,
+            match (&volume.vault, volume.in_library) {
+                (Some(vault), false) if volume.place.starts_with("mail") => {
+                    format!("{}, to vault {vault}", volume.place)
+                }
+                (Some(vault), false) => format!("vault {vault}"),
+                _ => match several {
+                    true => format!("{} {}", volume.library, volume.place),
+                    false => volume.place,
+                },
             },
         ]);
     }

@@ -2,7 +2,7 @@
 
 use capstan_catalog::QueuedRun;
 use capstan_director::{
-    DirectorError, JobConfig, ReclaimOptions, ReclaimRequest, ScrubAmount, ScrubRequest, Shortfall, Site, Tally,
+    DirectorError, JobConfig, ReclaimOptions, ReclaimRequest, ScrubAmount, ScrubRequest, Sent, Shortfall, Site, Tally,
     subject_of_job,
 };
 use capstan_mover::RestoreWatch;
@@ -12,6 +12,7 @@ use super::reclaim::Outcome;
 use super::scrub;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::progress::{Display, Standing};
+use crate::vault::sent_in_lines;
 use crate::work::recorded::recorded;
 
 /// How sure the statement of a scrub is.
@@ -69,6 +70,29 @@ impl Care<'_> {
         };
         if request.below.is_some() || request.suspect || !request.generations.is_empty() {
             self.reclaim(&request)?;
+        }
+        if let Some(vault) = &job.vault {
+            self.send(vault)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what is to go to the vault to the mail slot. What finds no room there goes next time.
+    fn send(&mut self, vault: &str) -> Result<(), DirectorError> {
+        let Sent { in_mail_slot, noted, left } = self.site.send_due_to_vault(&self.job.care_of, Some(vault))?;
+        for (volume, reason) in &left {
+            self.display.say(&format!("volume {volume} was not sent: {reason}"));
+        }
+        let mut lines = sent_in_lines(&in_mail_slot, &noted);
+        if !left.is_empty() {
+            lines.push(format!("{} more to go to vault {vault}", left.len()));
+        }
+        if lines.is_empty() {
+            lines.push(format!("no volume is to go to vault {vault}"));
+        }
+        for line in lines {
+            self.display.say(&line);
+            self.said.push(line);
         }
         Ok(())
     }

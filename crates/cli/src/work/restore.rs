@@ -186,8 +186,9 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     }
     for volser in plan.absent.iter().filter(|volser| !plan.out_of_reach.contains(volser)) {
         eprintln!(
-            "capstan: volume {volser} is not in the library, and no volume there has its part of this: put it into the \
-             mail slot, unless it is there already, and run `capstan library import`"
+            "capstan: {}, and no volume in the library has its part of this: put it into the mail slot, unless it is \
+             there already, and run `capstan library import`",
+            plan.whereabouts_of(volser)
         );
     }
     for (_, reason) in plan.in_part() {
@@ -325,8 +326,9 @@ fn show_restore(
     if !report.is_whole() {
         for volser in &plan.stood_in_for {
             display.warn(&format!(
-                "volume {volser} is not in the library and holds another copy of a part of this: put it into the mail \
-                 slot, run `capstan library import`, and restore again with --overwrite changed"
+                "{} and holds another copy of a part of this: put it into the mail slot, run `capstan library import`, \
+                 and restore again with --overwrite changed",
+                plan.whereabouts_of(volser)
             ));
         }
     }

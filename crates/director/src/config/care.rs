@@ -1,9 +1,31 @@
 //! Policies that look after the volumes of pools, and back up nothing.
 
-use super::job::{JobConfig, Wrong};
+use super::job::{JobConfig, Wrong, parse_age};
 
 /// Bounds of `reclaim_below`, in percent.
 const BELOW_MAX: u8 = 95;
+
+/// Characters in the name of a vault.
+const NAME_MAX: usize = 60;
+
+/// Where a policy has volumes go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VaultRule {
+    pub(crate) vault: String,
+    /// How old the oldest on a volume is when it goes before it is full.
+    pub(crate) after_ns: Option<i64>,
+}
+
+/// What is wrong with the name of a vault, if anything is.
+pub(crate) fn check_vault(name: &str) -> Result<(), String> {
+    if name.trim().is_empty() || name.trim() != name {
+        return Err("the name of a vault is a word or several, without spaces around them".to_owned());
+    }
+    if name.chars().any(char::is_control) || name.chars().count() > NAME_MAX {
+        return Err(format!("the name of a vault is one line of up to {NAME_MAX} characters"));
+    }
+    Ok(())
+}
 
 impl JobConfig {
     /// Whether it looks after volumes, and backs up nothing itself.
@@ -37,11 +59,12 @@ impl JobConfig {
         let is_something_done = self.scrub_one_in.is_some()
             || self.reclaim_below.is_some()
             || self.reclaim_suspect == Some(true)
-            || !self.retire_generations.is_empty();
+            || !self.retire_generations.is_empty()
+            || self.vault.is_some();
         if !is_something_done {
             return wrong(
                 "care_of",
-                "nothing is done: set scrub_one_in, reclaim_below, reclaim_suspect or retire_generations",
+                "nothing is done: set scrub_one_in, reclaim_below, reclaim_suspect, retire_generations or vault",
             );
         }
         if self.scrub_one_in.is_some_and(|one_in| one_in < 2) {
@@ -64,7 +87,22 @@ impl JobConfig {
         if self.reclaim_max == Some(0) {
             return wrong("reclaim_max", "must be at least 1; leave it out for no bound");
         }
+        if let Some(Err(reason)) = self.vault.as_deref().map(check_vault) {
+            return Err((Some("vault"), reason));
+        }
+        if self.vault_after.is_some() && self.vault.is_none() {
+            return wrong("vault_after", "it is for volumes that go to a vault: set vault");
+        }
+        if let Some(Err(reason)) = self.vault_after.as_deref().map(parse_age) {
+            return Err((Some("vault_after"), reason));
+        }
         Ok(())
+    }
+
+    /// Where the volumes go that it looks after, if they are to leave.
+    pub(crate) fn vault_rule(&self) -> Option<VaultRule> {
+        let after_ns = self.vault_after.as_deref().and_then(|text| parse_age(text).ok());
+        self.vault.clone().map(|vault| VaultRule { vault, after_ns })
     }
 
     /// The settings that only care of volumes has, and whether each is set.
@@ -77,6 +115,8 @@ impl JobConfig {
             ("reclaim_suspect", self.reclaim_suspect.is_some()),
             ("reclaim_max", self.reclaim_max.is_some()),
             ("retire_generations", !self.retire_generations.is_empty()),
+            ("vault", self.vault.is_some()),
+            ("vault_after", self.vault_after.is_some()),
         ]
         .into_iter()
     }
@@ -92,6 +132,7 @@ mod tests {
         let whole = "care_of = [\"vault\"]\nscrub_one_in = 1000\n";
         let policy = |text: &str| toml::from_str::<JobConfig>(text).unwrap().check_policy("care");
         assert_eq!(policy(whole), Ok(()));
+        assert_eq!(policy("care_of = [\"a\"]\nvault = \"Iron hill\"\nvault_after = \"7d\""), Ok(()));
         assert_eq!(policy("care_of = [\"a\", \"b\"]\nretire_generations = [\"LTO-6\"]\nreclaim_max = 2"), Ok(()));
         for (text, key, said) in [
             ("care_of = [\"vault\"]".to_owned(), "care_of", "nothing is done"),
@@ -103,6 +144,9 @@ mod tests {
             (format!("{whole}reclaim_max = 0"), "reclaim_max", "at least 1"),
             ("care_of = [\"a\", \"a\"]\nreclaim_below = 30".to_owned(), "care_of", "named twice"),
             ("care_of = [\"a\"]\nscrub_one_in = 1".to_owned(), "scrub_one_in", "at least 2"),
+            ("care_of = [\"a\"]\nvault = \" hill\"".to_owned(), "vault", "without spaces around"),
+            (format!("{whole}vault_after = \"7d\""), "vault_after", "set vault"),
+            (format!("{whole}vault = \"hill\"\nvault_after = \"soon\""), "vault_after", "soon"),
             ("care_of = [\"a\"]\nreclaim_below = 9\nscrub_place = 8".to_owned(), "scrub_place", "set scrub_one_in"),
             ("sources = [\"/etc\"]\nreclaim_below = 30".to_owned(), "reclaim_below", "set care_of"),
         ] {
@@ -111,5 +155,13 @@ mod tests {
             assert!(reason.contains(said), "{text}: {reason}");
         }
         assert!(toml::from_str::<JobConfig>("care_of = []").unwrap_err().to_string().contains("it is empty"));
+    }
+
+    #[test]
+    fn a_vault_is_named_in_one_line() {
+        assert_eq!(check_vault("Iron hill"), Ok(()));
+        for wrong in ["", " ", "hill ", "a\nb", &"x".repeat(61)] {
+            assert!(check_vault(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -170,6 +170,12 @@ pub struct JobConfig {
     /// Generations whose volumes are emptied, what was written is read back, and that are written no more.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "to_go")]
     pub retire_generations: Vec<String>,
+    /// The vault that their volumes go to once they are full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vault: Option<String>,
+    /// How old the oldest on a volume is when it goes there before it is full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vault_after: Option<String>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,

@@ -119,8 +119,9 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
     let absent = plan.absent.iter().map(|volser| match plan.out_of_reach.contains(volser) {
         true => out_of_reach_in_words(volser),
         false => format!(
-            "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be \
-             inserted; the restore waits for it, unless it is asked for with --partial"
+            "{}, and no volume in the library has its part of this: ask for it to be inserted; the restore waits for \
+             it, unless it is asked for with --partial",
+            plan.whereabouts_of(volser)
         ),
     });
     let not_asked = plan.not_asked.is_some();
@@ -129,9 +130,11 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
     keys.chain(in_part).chain(not_asked).chain(absent).chain(open).collect()
 }
 
-/// Why a restore does not begin that needs a volume which is in no library.
-pub(super) fn to_be_inserted(volser: &impl fmt::Display) -> String {
-    format!("volume {volser} is not in the library: ask for it to be inserted, or ask again with --partial")
+/// Why a restore does not begin that needs volumes which are in no library.
+pub(super) fn to_be_inserted(plan: &RestorePlan) -> String {
+    let absent: Vec<_> = plan.absent.iter().map(|volser| plan.whereabouts_of(volser)).collect();
+    let them = if absent.len() == 1 { "it" } else { "them" };
+    format!("{}: ask for {them} to be inserted, or ask again with --partial", absent.join("; "))
 }
 
 /// Why a volume is not read now that is where it should be.

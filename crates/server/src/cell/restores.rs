@@ -401,9 +401,10 @@ impl Restores {
             return worked(WorkEnd::Busy, reason);
         }
         // A volume that nobody knows any more is no part of the plan, and is not waited for.
-        if let Some(volume) = planned.plan.absent.first().filter(|_| !run.ask.partial) {
+        if !planned.plan.absent.is_empty() && !run.ask.partial {
             ends.is_over = true;
-            return worked(WorkEnd::LacksVolume(volume.to_string()), to_be_inserted(volume));
+            let absent = planned.plan.absent.iter().map(ToString::to_string).collect();
+            return worked(WorkEnd::LacksVolumes(absent), to_be_inserted(&planned.plan));
         }
         let Some(noted) = noted(&run, client, number, &planned) else {
             return not_done(&mut ends, "a name is none".to_owned(), "a name is none");

@@ -19,7 +19,9 @@ use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::{IsAwaited, blocking, blocking_awaited};
 use super::error::refusal_of;
 use super::files::Asking;
-use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery};
+use super::users::media_words::{
+    DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VaultAnswer, VolumesAnswer, VolumesQuery,
+};
 use super::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskEnd, TaskQuery, TaskSeen};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
@@ -91,6 +93,11 @@ pub(super) fn user_routes() -> CellRoutes {
         .post("/v1/users/revoke", (CellAccess::User(CellAct::ChangeUsers), "let a user in no more"), revoke_user)
         .get("/v1/objects", CellAct::ListObjects, objects)
         .get("/v1/volumes", (CellAccess::User(CellAct::ListMedia), "list the volumes"), volumes)
+        .get(
+            "/v1/vault",
+            (CellAccess::User(CellAct::ListMedia), "list volumes that are at vaults, or go or come"),
+            vault,
+        )
         .get("/v1/pools", (CellAccess::User(CellAct::ListMedia), "list the pools"), pools)
         .get("/v1/drives", (CellAccess::User(CellAct::ListMedia), "list the drives of all libraries"), drives)
         .get("/v1/library", (CellAccess::User(CellAct::ListMedia), "list what is in a library"), inventory)
@@ -231,6 +238,10 @@ async fn objects(
 
 async fn volumes(Extension(acts): Acts, Query(asked): Query<VolumesQuery>) -> Answered<VolumesAnswer> {
     answer(acts, move |acts| acts.volumes(&asked)).await
+}
+
+async fn vault(Extension(acts): Acts) -> Answered<VaultAnswer> {
+    answer(acts, CellActs::vault).await
 }
 
 async fn pools(Extension(acts): Acts) -> Answered<PoolsAnswer> {

@@ -70,7 +70,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         fault: None,
         source_in_use: None,
         volume_in_use: None,
-        lacks_volume: None,
+        lacks_volumes: Vec::new(),
         client_away: None,
         usual: None,
     }
@@ -390,7 +390,7 @@ fn a_run_says_what_it_waits_for() {
     let held = WaitingRun { is_held: true, ..waiting(1, 50, -60) };
     let faulty = WaitingRun { fault: Some("no script".into()), ..waiting(2, 50, -60) };
     let later = WaitingRun { not_before: at(600), ..waiting(3, 50, -60) };
-    let vault = WaitingRun { lacks_volume: Some("A00003".into()), not_before: at(30), ..waiting(6, 50, -60) };
+    let vault = WaitingRun { lacks_volumes: vec!["A00003".into()], not_before: at(30), ..waiting(6, 50, -60) };
     // It is a Friday, 8:00 UTC.
     let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
     let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
@@ -401,7 +401,7 @@ fn a_run_says_what_it_waits_for() {
     assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
     assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
     assert_eq!(of(5), RunDecision::Waits(WaitsFor::Source("by hand".into())));
-    assert_eq!(of(6), RunDecision::Waits(WaitsFor::Insertion("A00003".into())));
+    assert_eq!(of(6), RunDecision::Waits(WaitsFor::Insertion(vec!["A00003".into()])));
     assert_eq!(of(4), RunDecision::Waits(WaitsFor::Window(Some("2027-01-16T00:00:00Z".parse().unwrap()))));
 }
 

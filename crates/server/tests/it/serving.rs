@@ -494,7 +494,7 @@ fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
             keeps_age: false,
             has_begun: false,
             message: "",
-            lacks_volume: None,
+            lacks_volumes: &[],
         };
         site.catalog().retry_run([7; 16], &next, now_ns).unwrap();
         let decided = decide(&look(&site).unwrap().situation);

@@ -224,7 +224,7 @@ impl Queued {
         let mut to_insert = BTreeMap::new();
         // Also where it waits for a drive by now: the next try needs one before it can look.
         for pending in look.pending.iter().filter(|pending| !pending.is_held) {
-            if let Some(volume) = &pending.lacks_volume {
+            for volume in &pending.lacks_volumes {
                 to_insert.entry(volume.clone()).or_insert((pending.run.run, pending.run.entered_ns));
             }
         }

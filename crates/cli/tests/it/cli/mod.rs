@@ -32,7 +32,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 47] = [
+const COMMANDS: [&str; 48] = [
     "init",
     "backup",
     "put",
@@ -69,6 +69,7 @@ const COMMANDS: [&str; 47] = [
     "volumes",
     "drives",
     "library",
+    "vault",
     "pools",
     "status",
     "history",

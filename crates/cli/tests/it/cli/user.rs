@@ -79,8 +79,14 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
         let said = eve.said(args, "", 1);
         assert!(said.contains("user eve (auditor) may not find and list the files in it"), "{said}");
     }
-    for args in [&["volumes"][..], &["volumes", "--pool", "nobody"], &["pools"], &["drives"], &["library", "inventory"]]
-    {
+    for args in [
+        &["volumes"][..],
+        &["volumes", "--pool", "nobody"],
+        &["vault"],
+        &["pools"],
+        &["drives"],
+        &["library", "inventory"],
+    ] {
         for args in [args.to_vec(), [args, &["--json"]].concat()] {
             let here = bench.command(&args).output().unwrap();
             assert_eq!(ended_with(&eve.run(&args, "", 0)), ended_with(&here), "{args:?}");

@@ -2,13 +2,15 @@
 //! data is done at the server's machine.
 
 use capstan_catalog::Promise;
-use capstan_director::{DirectorError, Loss, Site, barcode};
+use capstan_director::{DirectorError, Loss, Sent, Site, barcode};
 use capstan_service::audit::AuditEntry;
 
 use super::acts::CellActs;
 use super::log::KnownNames;
 use super::rights::CellAct;
-use super::task_words::{CartridgeMove, LabelVolumes, LibraryEvent, MoveCartridges, TaskEnd, VolumeNotLabelled};
+use super::task_words::{
+    CartridgeMove, LabelVolumes, LibraryEvent, MoveCartridges, NotSentRow, SentRow, TaskEnd, VolumeNotLabelled,
+};
 use crate::cell::CellError;
 use crate::cell::error::in_words;
 
@@ -104,6 +106,18 @@ fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), Cell
     }
 }
 
+fn sent_event(sent: Sent) -> LibraryEvent {
+    fn rows(sent: Vec<(impl ToString, String)>) -> Vec<SentRow> {
+        sent.into_iter().map(|(volser, vault)| SentRow { volume: volser.to_string(), vault }).collect()
+    }
+    let left = sent.left.into_iter();
+    LibraryEvent::Sent {
+        in_mail_slot: rows(sent.in_mail_slot),
+        noted: rows(sent.noted),
+        left: left.map(|(volser, reason)| NotSentRow { volume: volser.to_string(), reason }).collect(),
+    }
+}
+
 /// Has the library of a site move cartridges.
 ///
 /// # Errors
@@ -133,6 +147,18 @@ pub fn move_cartridges(site: &Site, what: &CartridgeMove) -> Result<LibraryEvent
         CartridgeMove::Initialize => {
             site.initialize_library()?;
             LibraryEvent::Initialized
+        }
+        CartridgeMove::Send { volumes, vault } => {
+            let volumes = volumes.iter().map(barcode).collect::<Result<Vec<_>, _>>()?;
+            sent_event(match volumes.is_empty() {
+                true => site.send_due_to_vault(&[], vault.as_deref())?,
+                false => site.send_to_vault(&volumes, vault.as_deref())?,
+            })
+        }
+        CartridgeMove::Back { volumes } => {
+            let volumes = volumes.iter().map(barcode).collect::<Result<Vec<_>, _>>()?;
+            let back = site.back_from_vault(&volumes)?;
+            LibraryEvent::Back { volumes: back.iter().map(ToString::to_string).collect() }
         }
     })
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::acts::CellActs;
 use super::media_words::{
-    DriveLine, DrivesAnswer, InventoryRow, LibraryQuery, PoolRow, PoolsAnswer, SilentLibrary, VolumeRow, VolumesAnswer,
-    VolumesQuery,
+    DriveLine, DrivesAnswer, InventoryRow, LibraryQuery, PoolRow, PoolsAnswer, SilentLibrary, VaultAnswer, VaultRow,
+    VolumeRow, VolumesAnswer, VolumesQuery,
 };
 use super::rights::CellAct;
 use crate::cell::CellError;
@@ -21,6 +21,7 @@ impl CellActs {
         let mut volumes = self.site.catalog().volumes()?;
         volumes.retain(|volume| asked.pool.is_none() || volume.pool == asked.pool);
         let places = self.site.whereabouts(&volumes)?;
+        let vaults = self.site.vaults_of_sent()?;
         let catalog = self.site.catalog();
         let mut damaged: HashMap<_, u64> = HashMap::new();
         for damage in catalog.damage()? {
@@ -30,9 +31,18 @@ impl CellActs {
         for (volume, place) in volumes.iter().zip(places) {
             let verified = catalog.volume_verified(&volume.volser)?.map(|verified| verified.at_ns);
             let damaged_blocks = damaged.get(&volume.volser).copied().unwrap_or_default();
-            rows.push(VolumeRow::new(volume, place, damaged_blocks, verified));
+            rows.push(VolumeRow::new(volume, (place, vaults.get(&volume.volser)), damaged_blocks, verified));
         }
         Ok(VolumesAnswer { volumes: rows, libraries: self.site.library_names().len() })
+    }
+
+    /// Volumes that are at vaults, are to go there, or are to be fetched.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; otherwise the catalog cannot be read, or the only library does not answer.
+    pub fn vault(&self) -> Result<VaultAnswer, CellError> {
+        self.permitted(CellAct::ListMedia)?;
+        Ok(VaultAnswer { volumes: self.site.vault_volumes()?.into_iter().map(VaultRow::from).collect() })
     }
 
     /// The pools.

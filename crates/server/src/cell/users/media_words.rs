@@ -2,7 +2,9 @@
 //! were made here or came over the network.
 
 use capstan_catalog::{MediumKind, Pool, Volume, VolumeState};
-use capstan_director::{DriveRow, Inventory, LibraryPlace, Whereabouts, generation_of};
+use capstan_director::{
+    DriveRow, Inventory, LibraryPlace, NeededUntil, VaultAct, VaultVolume, Whereabouts, generation_of,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,9 @@ pub struct VolumeRow {
     pub in_library: bool,
     /// Where: an element of the library, `outside`, `shelf`, or `unknown` if its library does not answer.
     pub place: String,
+    /// The vault that it was sent to, if it has not been seen in a library since.
+    #[serde(default)]
+    pub vault: Option<String>,
     /// The library that it was last seen in.
     pub library: String,
     /// The generation of the cartridge, as `LTO-9`: as its drive or, before it was mounted, its barcode says; null if
@@ -73,7 +78,12 @@ pub struct VolumeRow {
 }
 
 impl VolumeRow {
-    pub(super) fn new(volume: &Volume, place: Whereabouts, damaged_blocks: u64, verified_ns: Option<i64>) -> Self {
+    pub(super) fn new(
+        volume: &Volume,
+        (place, vault): (Whereabouts, Option<&String>),
+        damaged_blocks: u64,
+        verified_ns: Option<i64>,
+    ) -> Self {
         Self {
             volume: volume.volser.to_string(),
             pool: volume.pool.clone(),
@@ -94,8 +104,66 @@ impl VolumeRow {
             has_checkpoint: volume.checkpoint_lbn > 0,
             in_library: place.is_inside(),
             place: place.to_string(),
+            vault: vault.cloned(),
             library: volume.library.clone(),
             generation: generation_of(volume),
+        }
+    }
+}
+
+/// `GET /v1/vault`: volumes that are at vaults, are to go there, or are to be fetched.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct VaultAnswer {
+    /// First those that are to be fetched, then those that are to go.
+    pub volumes: Vec<VaultRow>,
+}
+
+/// A volume that is at a vault, is to go there, or is to be fetched: a line of `vault`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct VaultRow {
+    /// Its barcode.
+    pub volume: String,
+    /// Its pool; null for scratch.
+    pub pool: Option<String>,
+    /// `blank`, `scratch`, `filling`, `full`, `suspect` or `retired`.
+    pub state: Word,
+    /// The vault where it is, or that it is to go to; null if it is outside and nobody said where.
+    pub vault: Option<String>,
+    /// Where, as in `volumes`.
+    pub place: String,
+    /// When it was sent, nanoseconds since 1970.
+    pub sent_ns: Option<i64>,
+    /// Whether something on it is needed.
+    pub is_needed: bool,
+    /// Until when; null if nothing on it is, or for ever, or as long as a keep rule keeps it.
+    pub needed_until_ns: Option<i64>,
+    /// What a person is to do with it: `fetch`, `send`, or `keep` for nothing.
+    pub act: Word,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+impl From<VaultVolume> for VaultRow {
+    fn from(volume: VaultVolume) -> Self {
+        Self {
+            volume: volume.volser.to_string(),
+            pool: volume.pool,
+            state: volume_state_word(volume.state).into(),
+            vault: volume.vault,
+            place: volume.place.to_string(),
+            sent_ns: volume.sent_ns,
+            is_needed: volume.needed != NeededUntil::Nothing,
+            needed_until_ns: match volume.needed {
+                NeededUntil::At(at_ns) => Some(at_ns),
+                NeededUntil::Nothing | NeededUntil::Open => None,
+            },
+            act: match volume.act {
+                VaultAct::Fetch => "fetch",
+                VaultAct::Send => "send",
+                VaultAct::Keep => "keep",
+            }
+            .into(),
+            reasons: volume.reasons,
         }
     }
 }

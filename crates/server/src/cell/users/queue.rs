@@ -324,7 +324,7 @@ fn asker_waits_for(waits_for: WaitsFor, last: Option<&str>) -> String {
     let words = match waits_for {
         WaitsFor::Release => "an operator to release it",
         WaitsFor::Repair(fault) => return fault,
-        WaitsFor::Insertion(volume) => return format!("volume {volume} to be inserted"),
+        WaitsFor::Insertion(volumes) => return format!("{} to be inserted", volumes_named(&volumes)),
         WaitsFor::Time(_) | WaitsFor::Window(_) => {
             return last.map_or_else(|| "its start".to_owned(), |last| format!("its next try: {last}"));
         }
@@ -335,6 +335,12 @@ fn asker_waits_for(waits_for: WaitsFor, last: Option<&str>) -> String {
         WaitsFor::Drives { .. } | WaitsFor::Turn { .. } => "a drive",
     };
     words.to_owned()
+}
+
+/// Volumes by their names.
+pub(in crate::cell) fn volumes_named(volumes: &[String]) -> String {
+    let noun = if volumes.len() == 1 { "volume" } else { "volumes" };
+    format!("{noun} {}", volumes.join(", "))
 }
 
 /// What a run waits for: its name, until when, and in words.
@@ -378,8 +384,10 @@ impl Waits {
             WaitsFor::Window(Some(opens)) => Self::new("window", "its window").until(*opens),
             WaitsFor::Window(None) => Self::new("window", "its window, which does not open within a year"),
             WaitsFor::Source(held) => Self::new("source", format!("its {held}")),
-            WaitsFor::Insertion(volume) => {
-                Self::new("volume", format!("volume {volume} to be inserted: it is in no library that answers"))
+            WaitsFor::Insertion(volumes) => {
+                let is_there = if volumes.len() == 1 { "it is" } else { "they are" };
+                let named = volumes_named(volumes);
+                Self::new("volume", format!("{named} to be inserted: {is_there} in no library that answers"))
             }
             WaitsFor::Volume { held, until } => Self::new("volume", format!("volume {held}")).until(*until),
             WaitsFor::Client(away) => {

@@ -65,6 +65,19 @@ pub enum CartridgeMove {
     },
     /// The robot looks at every element.
     Initialize,
+    /// Volumes go to a vault, by the mail slot where they are in a library.
+    Send {
+        /// The volumes; all that are to go there if none is named.
+        volumes: Vec<String>,
+        /// The vault; that of their policies if it is left out.
+        #[serde(default)]
+        vault: Option<String>,
+    },
+    /// Volumes are not at a vault any more.
+    Back {
+        /// The volumes.
+        volumes: Vec<String>,
+    },
 }
 
 impl CartridgeMove {
@@ -77,6 +90,8 @@ impl CartridgeMove {
             Self::Import { .. } => ("import", None),
             Self::Export { .. } => ("export", None),
             Self::Initialize => ("initialize", None),
+            Self::Send { .. } => ("send", None),
+            Self::Back { .. } => ("back", None),
         }
     }
 
@@ -85,13 +100,13 @@ impl CartridgeMove {
     pub fn volumes(&self) -> &[String] {
         match self {
             Self::Load { volume, .. } | Self::Exchange { volume, .. } => std::slice::from_ref(volume),
-            Self::Export { volumes } => volumes,
+            Self::Export { volumes } | Self::Send { volumes, .. } | Self::Back { volumes } => volumes,
             Self::Unload { .. } | Self::Import { .. } | Self::Initialize => &[],
         }
     }
 }
 
-/// What `library` did.
+/// What `library` or `vault` did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum LibraryEvent {
@@ -126,6 +141,38 @@ pub enum LibraryEvent {
     },
     /// The robot has looked at everything; the directory of a virtual library belongs to this catalog.
     Initialized,
+    /// Volumes go to vaults.
+    Sent {
+        /// Those in the mail slots, to be taken out.
+        in_mail_slot: Vec<SentRow>,
+        /// Those that are in no library: only where they are was noted.
+        noted: Vec<SentRow>,
+        /// Those that were not sent.
+        left: Vec<NotSentRow>,
+    },
+    /// Volumes are at no vault any more, as far as they were.
+    Back {
+        /// Which.
+        volumes: Vec<String>,
+    },
+}
+
+/// A volume that goes to a vault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SentRow {
+    /// Its barcode.
+    pub volume: String,
+    /// The vault.
+    pub vault: String,
+}
+
+/// A volume that was not sent to a vault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotSentRow {
+    /// Its barcode.
+    pub volume: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A task that has begun: the server works on it, whoever waits for it.
