@@ -183,15 +183,28 @@ impl Catalog {
     }
 
     fn select(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
-        let status = filter.status.map(|status| status as u8);
-        let query = format!(
-            "{OBJECT} WHERE (?1 IS NULL OR source = ?1) AND (?2 IS NULL OR client = ?2)
-             AND (?3 IS NULL OR policy = ?3)
-             AND CASE WHEN ?4 IS NULL THEN expired_ns IS NULL
-                      WHEN ?4 = 2 THEN expired_ns IS NOT NULL
-                      ELSE expired_ns IS NULL AND complete = ?4 END"
-        );
-        self.db.query(&query, params![filter.source, filter.client, filter.policy, status], object_row)
+        let ObjectFilter { source, client, policy, status } = filter;
+        let expired = if *status == Some(ObjectStatus::Expired) { "IS NOT NULL" } else { "IS NULL" };
+        let mut query = format!("{OBJECT} WHERE expired_ns {expired}");
+        let mut values = Vec::new();
+        // What is not asked for is not in the text, so that those of a source are found by its index.
+        let mut is = |column: &str, value| {
+            query += &format!(" AND {column} = ?{}", values.len() + 1);
+            values.push(value);
+        };
+        if let Some(source) = source {
+            is("source", Value::Bytes(source));
+        }
+        if let Some(client) = client {
+            is("client", Value::Text(client));
+        }
+        if let Some(policy) = policy {
+            is("policy", Value::Text(policy));
+        }
+        if let Some(status) = status.filter(|status| *status != ObjectStatus::Expired) {
+            is("complete", Value::Integer(i64::from(status as u8)));
+        }
+        self.db.query(&query, &values, object_row)
     }
 
     /// Living objects that stand directly on an object.

@@ -401,6 +401,17 @@ impl Catalog {
         self.db.query(&query, &[], done)
     }
 
+    /// The last run of a policy that has ended.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn last_done_run(&self, policy: &str) -> Result<Option<DoneRun>, CatalogError> {
+        let query = format!(
+            "SELECT {RUN}, {DONE} FROM done_runs WHERE policy = ?1 AND restore IS NULL ORDER BY run DESC LIMIT 1"
+        );
+        self.db.query_first(&query, params![policy], done)
+    }
+
     /// When the object was complete that was complete last, nanoseconds since 1970; 0 where there is none.
     ///
     /// # Errors

@@ -335,11 +335,14 @@ pub(crate) const STEPS: [&str; 40] = [
     "
     ALTER TABLE objects ADD COLUMN tags TEXT;
     ",
-    // Volumes that were sent away, and where they are kept.
+    // Volumes that were sent away, and where they are kept. Whether there is something new to copy, and when it was
+    // tried last, is asked every few seconds.
     "
     CREATE TABLE sent_volumes (
         volser TEXT PRIMARY KEY, vault TEXT NOT NULL, sent_ns INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX objects_by_end ON objects (ended_ns) WHERE complete = 1;
+    CREATE INDEX done_runs_of_policy ON done_runs (policy, run);
     ",
 ];
 

@@ -13,7 +13,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectFilter};
-use capstan_format::{ObjectId, Volser};
+use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
@@ -56,7 +56,9 @@ impl<'a> BaseSelector<'a> {
 
     /// The latest of these objects that can be restored. All must be complete.
     pub(crate) fn choice(&mut self, complete: &ObjectFilter) -> Result<BaseChoice, DirectorError> {
-        let objects = locked(&self.mounter.catalog).objects(complete)?;
+        let mut objects = locked(&self.mounter.catalog).objects(complete)?;
+        // What somebody stored under the name of a path is no backup of that path.
+        objects.retain(|object| object.kind != ObjectKind::Stream);
         let mut choice = BaseChoice::default();
         let mut fallen = HashSet::new();
         for object in objects {

@@ -1,6 +1,6 @@
 //! Object copy: from the volumes it is on to another pool, demultiplexed on the way.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::DirectorError;
 use crate::chains::{check_taken, entries_where_they_end};
 use crate::damage::lacks;
 use crate::lacks::Lacks;
-use crate::mounter::{Drives, Mounter, ReadMounter};
+use crate::mounter::{Drives, Mounter, PresentForCopies, ReadMounter};
 use crate::ranges::stream_lengths;
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
@@ -183,8 +183,9 @@ impl Site {
         copy: u8,
     ) -> Result<Vec<Volser>, DirectorError> {
         let mut volumes = Vec::new();
+        let present = self.present_for_copies()?;
         for object in objects {
-            let present = self.present_to_copy(object)?;
+            let present = self.present_to_copy(&present, object)?;
             let catalog = locked(&self.catalog);
             let parts = catalog.parts(object)?.into_iter();
             let member = |len| WantedMember { offset: 0, len, crc: 0 };
@@ -201,27 +202,46 @@ impl Site {
         Ok(volumes)
     }
 
+    /// What there is to read copies from, while others are written in the library of this site.
+    fn present_for_copies(&self) -> Result<PresentForCopies, DirectorError> {
+        let all = self.present()?;
+        if !self.libraries.are_several() || self.library.devices.drives()? != 1 {
+            return Ok(PresentForCopies { all, beside: None });
+        }
+        let volumes = locked(&self.catalog).volumes()?;
+        let own = volumes.into_iter().filter(|volume| volume.library == self.library.name);
+        Ok(PresentForCopies { all, beside: Some(own.map(|volume| volume.volser).collect()) })
+    }
+
     /// The volumes that a further copy of an object is read from. The library that is written in has one drive, and
     /// another one a whole copy: then those of that alone.
-    pub(crate) fn present_to_copy(&self, object: ObjectId) -> Result<Vec<Volser>, DirectorError> {
-        let present = self.present()?;
-        if !self.libraries.are_several() || self.library.devices.drives()? != 1 {
-            return Ok(present);
-        }
+    fn present_to_copy(&self, present: &PresentForCopies, object: ObjectId) -> Result<Vec<Volser>, DirectorError> {
+        let PresentForCopies { all: present, beside } = present;
+        let Some(own) = beside else { return Ok(present.clone()) };
         let catalog = locked(&self.catalog);
-        let mut own = HashSet::new();
-        for volume in catalog.volumes()? {
-            if volume.library == self.library.name {
-                own.insert(volume.volser);
-            }
-        }
         let wanted = catalog.wanted_copies(object)?;
         let is_whole = |number: u8| wanted.iter().any(|copy| copy.copy == number && copy.state == CopyState::Whole);
         let is_beside = |copy: &ObjectCopy| {
             is_whole(copy.copy) && copy.volumes.iter().all(|volser| present.contains(volser) && !own.contains(volser))
         };
         let has_other = catalog.copies(object)?.iter().any(is_beside);
-        Ok(present.into_iter().filter(|volser| !has_other || !own.contains(volser)).collect())
+        Ok(present.iter().filter(|volser| !has_other || !own.contains(volser)).cloned().collect())
+    }
+
+    /// The same, as of when `host` was first asked for some: whoever asks a library for each of a thousand objects,
+    /// asks for minutes.
+    pub(crate) fn present_to_read(
+        &self,
+        host: &mut ReadMounter,
+        object: ObjectId,
+    ) -> Result<Vec<Volser>, DirectorError> {
+        let present = match host.present.take() {
+            Some(present) => present,
+            None => self.present_for_copies()?,
+        };
+        let own = self.present_to_copy(&present, object);
+        host.present = Some(present);
+        own
     }
 
     fn copy_together(
@@ -268,7 +288,7 @@ impl Site {
         host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<CopyReport, DirectorError> {
-        let present = self.present_to_copy(object.id)?;
+        let present = self.present_to_read(host, object.id)?;
         let (parts, entries) = {
             let catalog = locked(&self.catalog);
             (catalog.parts(object.id)?, entries_where_they_end(&catalog, object.id)?)

@@ -42,6 +42,8 @@ pub struct CopiesOwed {
     pub objects: Vec<Object>,
     /// How many more there are that have not ended for long enough.
     pub later: usize,
+    /// When the first of those will have, nanoseconds since 1970.
+    pub next_ns: Option<i64>,
 }
 
 /// A copy that an object has yet to get.
@@ -107,11 +109,17 @@ impl Site {
         let all = objects.len();
         // One whose base waits still waits with it.
         let mut waits: HashSet<ObjectId> = HashSet::new();
+        let mut next_ns = None;
         objects.retain(|object| {
             let goes = object.ended_ns <= until_ns && object.base.is_none_or(|base| !waits.contains(&base));
-            goes || !waits.insert(object.id)
+            if !goes {
+                waits.insert(object.id);
+                let from_ns = object.ended_ns.saturating_add(job.delay_ns());
+                next_ns = Some(next_ns.map_or(from_ns, |next_ns: i64| next_ns.min(from_ns)));
+            }
+            goes
         });
-        Ok(CopiesOwed { later: all - objects.len(), objects })
+        Ok(CopiesOwed { later: all - objects.len(), objects, next_ns })
     }
 
     /// The copies that policies have yet to make of an object, by policy.
@@ -168,7 +176,7 @@ impl Site {
         let _presence = self.presence()?;
         // A copy that has come to its end since is whole.
         self.look_at_copies()?;
-        let CopiesOwed { objects, later } = self.copies_owed(job)?;
+        let CopiesOwed { objects, later, .. } = self.copies_owed(job)?;
         report.later = later;
         let lens = self.stream_lens(&objects)?;
         let len_of = |object: &Object| lens.get(&object.id).copied().unwrap_or_default();

@@ -302,6 +302,14 @@ pub enum DirectorError {
         /// Why.
         reason: String,
     },
+    /// Operator: a policy of copies is to run by how full a library is that does not say it.
+    #[error(
+        "when_above: how full library {libraries} is, nobody knows or it cannot be asked now: use when_owed, or a schedule"
+    )]
+    FillUnknown {
+        /// Libraries that it copies from.
+        libraries: String,
+    },
     /// Operator: another server is at work here.
     #[error("a server runs on this state directory already{}: stop it first", process.map_or(String::new(), |process| format!(" (process {process})")))]
     ServerRuns {

@@ -27,7 +27,7 @@ use capstan_catalog::{
     Catalog, ClockReading, CopyEnd, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline,
     Volume, VolumeState, Wish,
 };
-use capstan_format::{ObjectId, Volser, VolumeId};
+use capstan_format::{ObjectId, ObjectKind, Volser, VolumeId};
 use jiff::tz::TimeZone;
 
 pub use self::copies::{CopyingPolicy, ForgottenCopy};
@@ -367,17 +367,25 @@ enum Ruling {
     Stays(Vec<KeptBy>),
 }
 
+/// A source by its name and its machine; and whether somebody stored it under that name, which is no backup of the path
+/// that is called so.
+type SourceOf<'a> = (&'a [u8], &'a str, bool);
+
+fn source_of(object: &Object) -> SourceOf<'_> {
+    (&object.source, &object.client, object.kind == ObjectKind::Stream)
+}
+
 /// What keep rules say, of each object whose policy has one.
 fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<ObjectId, Ruling> {
     let mut rulings = HashMap::new();
     type Backups = Vec<(ObjectId, i64)>;
-    let mut groups: HashMap<(&str, &[u8], &str), Backups> = HashMap::new();
-    let mut complete: HashSet<(&[u8], &str)> = HashSet::new();
+    let mut groups: HashMap<(&str, SourceOf<'_>), Backups> = HashMap::new();
+    let mut complete: HashSet<SourceOf<'_>> = HashSet::new();
     // A full object that was made of another one is the same backup: what it stands for takes no place beside it.
     let mut stood_for: HashSet<ObjectId> = HashSet::new();
     let living: HashSet<ObjectId> = known.objects.iter().map(|object| object.id).collect();
     for object in &known.objects {
-        let source = (&object.source[..], &object.client[..]);
+        let source = source_of(object);
         let is_complete = object.status == ObjectStatus::Complete;
         // The rule of a policy of copies is for copies, whatever bore its name before.
         let is_of_copies = known.copying.iter().any(|policy| policy.name == object.policy);
@@ -391,7 +399,7 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
                 _ if !is_complete && complete.contains(&source) => Ruling::Goes,
                 _ if is_complete && stood_for.contains(&object.id) => Ruling::Goes,
                 Some(begun) if is_complete && begun.is_bounded => {
-                    let group = groups.entry((&object.policy, source.0, source.1)).or_default();
+                    let group = groups.entry((&object.policy, source)).or_default();
                     group.push((object.id, begun.by_ns));
                     Ruling::Goes
                 }
@@ -421,15 +429,16 @@ fn ruled(known: &ExpirySnapshot, rules: &HashMap<String, KeepRule>) -> HashMap<O
 /// be in part.
 fn floor(known: &ExpirySnapshot, request: &ExpiryRequest) -> HashSet<ObjectId> {
     type Kept = (Vec<ObjectId>, Vec<ObjectId>);
-    let mut sources: HashMap<(&[u8], &str), Kept> = HashMap::new();
+    let mut sources: HashMap<SourceOf<'_>, Kept> = HashMap::new();
     for object in known.objects.iter().filter(|object| object.status == ObjectStatus::Complete) {
         let is_gone = |gone: &&GoneSource| gone.source == object.source && gone.client == object.client;
         // More than the last one, somebody asks for.
-        let is_stored = request.keep_last <= 1 && known.stored_by_name.contains(&object.policy);
+        let is_stream = object.kind == ObjectKind::Stream;
+        let is_stored = request.keep_last <= 1 && is_stream && known.stored_by_name.contains(&object.policy);
         if is_stored || known.gone.iter().chain(&request.gone).any(|gone| is_gone(&gone)) {
             continue;
         }
-        let (whole, part) = sources.entry((&object.source, &object.client)).or_default();
+        let (whole, part) = sources.entry(source_of(object)).or_default();
         let kept = if known.restorable.contains(&object.id) { whole } else { part };
         if kept.len() < request.keep_last {
             kept.push(object.id);

@@ -480,9 +480,10 @@ fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
     first.checked_add(connections.max(1) - 1).map(|_| first)
 }
 
-/// Whether a backup made an object, or goes on with it: not one that is being made of others.
+/// Whether a backup of a path made an object, or goes on with it: not one that is being made of others, nor what
+/// somebody stored under the name of the path.
 fn is_of_its_run(object: &Object) -> bool {
-    object.status != ObjectStatus::Open || object.consolidates.is_none()
+    object.kind != ObjectKind::Stream && (object.status != ObjectStatus::Open || object.consolidates.is_none())
 }
 
 /// The later of two times at which retention ends; 0 for never.

@@ -106,7 +106,7 @@ pub use config::{
 pub use consolidate::Consolidated;
 pub use copy::{CopyReport, HeldCopy};
 pub use copy_policy::{CopiesOwed, CopyRunReport, OwedCopy};
-pub use copy_start::{NothingOwed, StartedCopies};
+pub use copy_start::{CopiesStarted, NothingOwed, StartedCopies};
 pub use copy_terms::{CopyKept, CopyLifetime, CopyMaker, KeptUntil, Migration};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};

@@ -32,7 +32,7 @@ mod read;
 mod seats;
 
 pub(crate) use in_drive::InDrive;
-pub(crate) use read::ReadMounter;
+pub(crate) use read::{PresentForCopies, ReadMounter};
 pub(crate) use seats::Drives;
 
 /// Mounts and dismounts for one job. What is in drives is shared with all other jobs of the process ([`Mounts`]).

@@ -487,7 +487,7 @@ impl Site {
         if range.is_empty() {
             entries.drain(..).for_each(|(_, entry)| sink.member(entry));
         } else {
-            let present = self.present_to_copy(object.id)?;
+            let present = self.present_to_read(host, object.id)?;
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
             let streams = [((object.id, connection), vec![member])].into();
             let mut located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use capstan_catalog::{CopyState, GoneSource, Object};
-use capstan_format::ObjectId;
+use capstan_format::{ObjectId, ObjectKind};
 
 use crate::DirectorError;
 use crate::journal::HistoryEntry;
@@ -93,7 +93,7 @@ impl Site {
         let stored_by_name = self.stored_by_name();
         for row in &mut rows {
             if let Some(last) = &row.last {
-                row.is_stored = stored_by_name.contains(&last.policy);
+                row.is_stored = last.kind == ObjectKind::Stream && stored_by_name.contains(&last.policy);
                 let mut wanted = catalog.wanted_copies(last.id)?;
                 wanted.retain(|wanted| wanted.state == CopyState::Whole || !of_policies.make(last, &wanted.pool));
                 let copies = catalog.copies(last.id)?.into_iter();

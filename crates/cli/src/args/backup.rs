@@ -169,6 +169,9 @@ pub(crate) struct Put {
     /// Run this program and store its output; if it does not end with exit code 0, none of it counts
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<PathBuf>,
+    /// Store what standard input has also if that is nothing
+    #[arg(long)]
+    pub(crate) may_be_empty: bool,
     /// Tag this version with a word, such as nightly or release=1.2; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,

@@ -1,15 +1,15 @@
 //! `put` and `get`: what scripts and other programs store by name, each time as a version of its own.
 
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write, stdin, stdout};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
-use capstan_director::{DirectorError, FileGiven, JobConfig, Retention, Site, find_settings};
+use capstan_director::{DirectorError, FileGiven, JobConfig, Retention, Site, find_settings, index_path};
 use capstan_format::ObjectKind;
 
 use super::job::{fault_of, run_by_hand};
@@ -26,18 +26,40 @@ use crate::wording::short_id;
 /// Bytes that are given on at a time.
 const OUTPUT_BUFFER: usize = 1 << 20;
 
+const HOUR_NS: i64 = 3_600_000_000_000;
+
+/// Major and minor number of `/dev/null`.
+const DEV_NULL: (u32, u32) = (1, 3);
+
 pub(crate) fn put(cli: &Globals, args: &args::Put) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
+    check_name(&args.name)?;
     find_settings(&state_dir(cli)?)?;
-    let job = policy_of(&site(cli)?, args)?;
+    let job = policy_of(&site(cli)?, args, &display)?;
     if let Some(path) = &args.file {
         read_instead(path)?;
     }
-    let kept_ns = args.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
-    if let (Some((name, _)), Some(_)) = (job.as_ref().filter(|(_, job)| job.keep.is_some()), &args.retention) {
-        return Err(Failure::Usage(format!(
-            "policy {name} keeps by its rule, whatever a retention says: leave --retention out, or name another policy"
-        )));
+    let kept_ns = args.retention.as_deref().map(retention_ns).transpose()?;
+    if let (Some((name, policy)), Some(kept_ns)) = (&job, kept_ns) {
+        if policy.keep.is_some() {
+            return Err(Failure::Usage(format!(
+                "policy {name} keeps by its rule, whatever a retention says: leave --retention out, or name another \
+                 policy"
+            )));
+        }
+        if policy.lock && policy.retention_ns().is_some_and(|locked_ns| kept_ns < locked_ns) {
+            let locked = policy.retention.as_deref().unwrap_or_default();
+            return Err(Failure::Usage(format!(
+                "policy {name} locks what it stores for {locked}: --retention is shorter"
+            )));
+        }
+    }
+    if args.file.is_none() && args.command.is_empty() && !args.may_be_empty && is_input_empty() {
+        return Err(Failure::Other(
+            "standard input is empty, and nothing was stored: if a program was to make it, let `capstan put NAME -- \
+             PROGRAM` run that, which stores nothing if it fails. --may-be-empty stores what is empty"
+                .to_owned(),
+        ));
     }
     let job = job.map(|(name, job)| match &args.retention {
         Some(_) => (name, JobConfig { retention: args.retention.clone(), ..job }),
@@ -60,8 +82,50 @@ pub(crate) fn put(cli: &Globals, args: &args::Put) -> Result<ExitCode, Failure> 
     run_by_hand(cli, &backup, job, kept_ns.map_or(Retention::OfPool, Retention::For), &display)
 }
 
+/// A name is one whatever way it is written: `a`, `./a` and `/a` would be three, with versions of their own; and what
+/// begins at the root is the source of a backup.
+fn check_name(name: &str) -> Result<(), Failure> {
+    if !name.is_empty() && index_path(name.as_bytes()) == name.as_bytes() && name.split('/').all(|part| part != "..") {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{name:?} is no name to store under: leave out slashes in front, behind and beside others, and the parts . and \
+         .., as in dumps/shop.sql"
+    )))
+}
+
+/// How long a version is kept, as somebody typed it.
+fn retention_ns(text: &str) -> Result<i64, Failure> {
+    let kept_ns = units::parse_age(text).map_err(Failure::Usage)?;
+    if kept_ns < HOUR_NS {
+        return Err(Failure::Usage(format!(
+            "--retention {text} is shorter than an hour: m is for minutes, and a month is 30d or 4w"
+        )));
+    }
+    Ok(kept_ns)
+}
+
+/// Whether standard input has nothing, where that can be seen before it is read. Of a pipe it is waited until something
+/// comes or its writer ends.
+fn is_input_empty() -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::fs::{FileType, fstat, major, minor, tell};
+    let input = stdin();
+    let Ok(about) = fstat(&input) else { return false };
+    match FileType::from_raw_mode(about.st_mode) {
+        FileType::RegularFile => tell(&input).is_ok_and(|at| u64::try_from(about.st_size).is_ok_and(|size| size <= at)),
+        FileType::CharacterDevice => (major(about.st_rdev), minor(about.st_rdev)) == DEV_NULL,
+        FileType::Fifo => {
+            let mut asked = [PollFd::new(&input, PollFlags::IN)];
+            let is_told = poll(&mut asked, None).is_ok();
+            is_told && !asked[0].revents().contains(PollFlags::IN)
+        }
+        _ => false,
+    }
+}
+
 /// The job or policy that a name is stored under, if one takes it.
-fn policy_of(site: &Site, args: &args::Put) -> Result<Option<(String, JobConfig)>, Failure> {
+fn policy_of(site: &Site, args: &args::Put, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
     let jobs = &site.config().jobs;
     let name = match &args.policy {
         Some(asked) => {
@@ -77,7 +141,17 @@ fn policy_of(site: &Site, args: &args::Put) -> Result<Option<(String, JobConfig)
             let taking: Vec<_> =
                 jobs.iter().filter(|(_, job)| job.takes_name(&args.name)).map(|(name, _)| name).collect();
             match taking[..] {
-                [] => return Ok(None),
+                [] => {
+                    for policy in site.policies()?.iter().filter(|policy| policy.config == JobConfig::default()) {
+                        let Some(reason) = &policy.fault else { continue };
+                        display.warn(&format!(
+                            "policy {} cannot be read ({reason}): whether it takes {} is not known, which is stored \
+                             without a policy",
+                            policy.name, args.name
+                        ));
+                    }
+                    return Ok(None);
+                }
                 [one] => one,
                 [one, other, ..] => {
                     return Err(Failure::Usage(format!(
@@ -106,21 +180,19 @@ fn read_instead(path: &Path) -> Result<(), Failure> {
 
 pub(crate) fn get(cli: &Globals, args: &args::Get) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
-    if let Some(to) = args.to.as_ref().filter(|to| !args.overwrite && to.symlink_metadata().is_ok()) {
-        return Err(Failure::Other(format!("{} is there: --overwrite replaces it", to.display())));
-    }
+    let to = args.to.as_deref().map(|to| target(to, args.overwrite)).transpose()?;
     let site = open(cli, Need::Keys, display.events())?;
     let object = version_of(&site, args)?;
     let stop = Arc::new(AtomicBool::new(false));
-    if args.to.is_some() {
+    if to.is_some() {
         stop_on_interrupt(&stop);
     }
     let read = |out: &mut (dyn Write + Send)| {
         audited(&site, ShellAct::Restore, &[object.id.to_string()], || {
-            Ok(site.cat_file(object.id, &object.source, out, &stop)?)
+            Ok(site.cat_file(object.id, &index_path(&object.source), out, &stop)?)
         })
     };
-    let given = match &args.to {
+    let given = match &to {
         None => {
             let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, stdout());
             let given = read(&mut out)?;
@@ -140,7 +212,22 @@ pub(crate) fn get(cli: &Globals, args: &args::Get) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file under its name once all of it is there.
+/// The file that is written: where a link leads. Another one than a file is not replaced by one.
+fn target(to: &Path, overwrite: bool) -> Result<PathBuf, Failure> {
+    let wrong = |reason: &str| Failure::Other(format!("{} {reason}", to.display()));
+    if to.symlink_metadata().is_err() {
+        return Ok(to.to_owned());
+    }
+    match to.metadata() {
+        Err(_) => Err(wrong("is a link that leads nowhere: remove it, or name another file")),
+        Ok(about) if about.is_dir() => Err(wrong("is a directory: name the file in it")),
+        Ok(about) if !about.is_file() => Err(wrong("is no file: leave --to out, and redirect the output there")),
+        Ok(_) if !overwrite => Err(wrong("is there: --overwrite replaces it")),
+        Ok(_) => to.canonicalize().map_err(|error| wrong(&format!("cannot be followed: {error}"))),
+    }
+}
+
+/// Writes a file under its name once all of it is there. What was not stored to its end takes the place of none.
 fn write_whole(
     to: &Path,
     overwrite: bool,
@@ -157,7 +244,7 @@ fn write_whole(
     out.flush().map_err(wrong)?;
     drop(out);
     staged.as_file().sync_all().map_err(wrong)?;
-    let persisted = match overwrite {
+    let persisted = match overwrite && !given.is_incomplete {
         true => staged.persist(to),
         false => staged.persist_noclobber(to),
     };
@@ -192,7 +279,8 @@ fn version_of(site: &Site, args: &args::Get) -> Result<Object, Failure> {
     }
     let is_meant = |object: &Object| {
         let id = object.id.to_string();
-        args.id.as_ref().is_none_or(|typed| id.starts_with(typed.as_str()) || id.ends_with(typed.as_str()))
+        let is_typed = |typed: &str| !typed.is_empty() && (id.starts_with(typed) || id.ends_with(typed));
+        args.id.as_deref().is_none_or(is_typed)
             && args.tags.iter().all(|tag| object.tags.contains(tag))
             && at_ns.is_none_or(|at_ns| object.started_ns <= at_ns)
     };

@@ -112,6 +112,16 @@ fn the_last_version_of_a_name_goes_like_the_others() {
     // Who asks for more than the last one gets them.
     let plan = plan_expiry(&late, &ExpiryRequest { keep_last: 2, ..ExpiryRequest::default() });
     assert!(plan.forget.is_empty(), "{:?}", numbers(&plan.forget));
+    // What the policy backed up before it took names has a last one.
+    let mut trees = versions.clone();
+    trees.iter_mut().for_each(|version| version.kind = ObjectKind::Tree);
+    let before = ExpirySnapshot { stored_by_name: HashSet::from(["dumps".to_owned()]), ..known(&trees, TODAY + 34) };
+    assert_eq!(numbers(&plan_expiry(&before, &ExpiryRequest::default()).forget), [2]);
+    // And what is stored under the name of a path is no backup of that path.
+    let mut both = versions.clone();
+    (both[0].kind, both[1].kind, both[1].source) = (ObjectKind::Stream, ObjectKind::Tree, b"dumps/monday".to_vec());
+    both.iter_mut().for_each(|version| version.policy = "manual".to_owned());
+    assert!(plan_expiry(&known(&both, TODAY + 34), &ExpiryRequest::default()).forget.is_empty());
     // Of any other policy the last one stays.
     assert_eq!(numbers(&plan_expiry(&known(&versions, TODAY + 34), &ExpiryRequest::default()).forget), [2]);
 }

@@ -5,6 +5,7 @@
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,15 @@ struct ReadMet {
     not_mounted: Vec<Volser>,
 }
 
+/// What there is to read copies from.
+#[derive(Debug, Clone)]
+pub(crate) struct PresentForCopies {
+    /// Volumes that can be read.
+    pub(crate) all: Vec<Volser>,
+    /// Those in the library that is written in, if its only drive is that of the copy.
+    pub(crate) beside: Option<HashSet<Volser>>,
+}
+
 /// Mounts volumes for read plans.
 pub(crate) struct ReadMounter {
     mounter: Mounter,
@@ -53,6 +63,8 @@ pub(crate) struct ReadMounter {
     /// A volume that was given back and is in its drive still.
     held: Option<(VolumePlace, MountId)>,
     met: Arc<Mutex<ReadMet>>,
+    /// What there was to read copies from when it was first asked.
+    pub(crate) present: Option<PresentForCopies>,
 }
 
 impl ReadMounter {
@@ -65,6 +77,7 @@ impl ReadMounter {
             reserved: None,
             held: None,
             met: Arc::default(),
+            present: None,
         }
     }
 

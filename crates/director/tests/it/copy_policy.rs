@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{CopyState, Grant, Object, Resource, Wish};
+use capstan_catalog::{CopyState, Grant, Object, Resource, RunOutcome, Wish};
 use capstan_director::{
     BackupRequest, CopyRunReport, DirectorError, JobConfig, Level, NothingOwed, OtherPolicies, Site,
 };
@@ -272,7 +272,11 @@ fn a_policy_runs_by_what_it_owes() {
         bench.site().change_policies(&changes).unwrap();
     };
     let mut nothing = NothingOwed::default();
-    let mut started = || bench.site().start_owed_copies(&mut nothing).unwrap();
+    let mut started = || {
+        let came = bench.site().start_owed_copies(&mut nothing).unwrap();
+        assert!(came.failed.is_empty(), "{:?}", came.failed);
+        came.started
+    };
     bench.fill("a", 20, 50_000);
     applied("");
     back_up(&bench, "home", Level::Full);
@@ -284,15 +288,31 @@ fn a_policy_runs_by_what_it_owes() {
     assert_eq!((one.policy.as_str(), one.reason.as_str()), ("offsite", "1 object is to be copied"));
     assert_eq!(started(), [], "it waits already");
 
-    // What the last run has left is not tried at once; what came since is.
+    // What the last run has left is not tried at once, nor what comes since.
     let run = one.run;
-    bench.site().catalog().cancel_run(run, bench.site().now_ns()).unwrap();
-    let now_ns = bench.site().now_ns();
-    bench.sql(&format!("UPDATE done_runs SET started_ns = {now_ns}, ended_ns = {now_ns} WHERE run = {run}"));
-    assert_eq!(started(), [], "it was tried");
+    let ended = |run: i64, outcome: RunOutcome, took_s: i64, ago_s: i64| {
+        bench.site().catalog().cancel_run(run, bench.site().now_ns()).unwrap();
+        let ended_ns = bench.site().now_ns() - ago_s * 1_000_000_000;
+        let (started_ns, outcome) = (ended_ns - took_s * 1_000_000_000, outcome as u8);
+        bench.sql(&format!(
+            "UPDATE done_runs SET started_ns = {started_ns}, ended_ns = {ended_ns}, outcome = {outcome} WHERE run = {run}"
+        ));
+    };
+    ended(run, RunOutcome::Failed, 1, 300);
     back_up(&bench, "home", Level::Incremental);
+    assert_eq!(started(), [], "it was tried five minutes ago");
+    ended(run, RunOutcome::Failed, 1, 601);
     assert_eq!(started()[0].reason, "2 objects are to be copied");
-    bench.site().catalog().cancel_run(run + 1, bench.site().now_ns()).unwrap();
+    // After one that went well, what came since waits four times as long as that took, and ten minutes at most.
+    ended(run + 1, RunOutcome::Succeeded, 60, 200);
+    back_up(&bench, "home", Level::Incremental);
+    assert_eq!(started(), []);
+    ended(run + 1, RunOutcome::Succeeded, 60, 241);
+    assert_eq!(started()[0].reason, "3 objects are to be copied");
+    ended(run + 2, RunOutcome::Succeeded, 7_200, 601);
+    back_up(&bench, "home", Level::Incremental);
+    assert_eq!(started()[0].reason, "4 objects are to be copied");
+    ended(run + 3, RunOutcome::Succeeded, 0, 0);
     copy(&bench.site(), &offsite(&bench));
     assert_eq!(started(), [], "nothing is owed");
 
@@ -302,6 +322,7 @@ fn a_policy_runs_by_what_it_owes() {
     assert_eq!(started(), []);
     bench.fill("b", 20, 400_000);
     back_up(&bench, "home", Level::Full);
+    // What else is in the library fills it as well.
     let reason = started().remove(0).reason;
     assert!(
         reason.starts_with("library main is ") && reason.ends_with(" % full, and 2 objects are to be copied"),

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use capstan_director::{NothingOwed, StartedCopies};
+use capstan_director::{CopiesStarted, NothingOwed, StartedCopies};
 use capstan_schedule::CalendarEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -62,11 +62,13 @@ impl Server<'_> {
 
     /// Enters runs of policies of copies that run by what there is to copy.
     fn start_copies(&self, nothing: &mut NothingOwed) -> Result<(), String> {
-        for started in self.site.start_owed_copies(nothing).map_err(|error| error.to_string())? {
-            let StartedCopies { run, policy, reason } = started;
+        let CopiesStarted { started, failed } =
+            self.site.start_owed_copies(nothing).map_err(|error| error.to_string())?;
+        for StartedCopies { run, policy, reason } in started {
             self.say(Notice::Entered { run, policy, reason });
         }
-        Ok(())
+        let failed: Vec<_> = failed.iter().map(|(policy, error)| format!("policy {policy}: {error}")).collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     }
 
     /// Makes room on disks that need it; whether none needs any, or some was made.

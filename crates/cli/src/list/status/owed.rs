@@ -16,7 +16,7 @@ pub(super) struct Owed {
 pub(super) fn owed(site: &Site) -> Result<Owed, Failure> {
     let mut rows = Vec::new();
     for policy in site.policies()?.iter().filter(|policy| policy.config.is_of_copies()) {
-        let CopiesOwed { objects, later } = site.copies_owed(&policy.config)?;
+        let CopiesOwed { objects, later, .. } = site.copies_owed(&policy.config)?;
         let Some(oldest_ended_ns) = objects.iter().map(|object| object.ended_ns).min() else { continue };
         rows.push(StatusOwed {
             policy: policy.name.clone(),

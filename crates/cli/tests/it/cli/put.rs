@@ -35,7 +35,13 @@ fn each_time_makes_a_version_of_its_own() {
     let first = versions(&bench, "app.log").remove(0);
     assert_eq!(line, format!("app.log: 4 B stored as version {}\n", &first[first.len() - 8..]));
     stored(&bench, &["put", "app.log", "--tag", "nightly"], b"two\n");
-    stored(&bench, &["put", "app.log"], b"");
+    // A program that has failed has mostly written nothing.
+    let empty = fed(&bench, &["put", "app.log"], b"");
+    ended(&empty, &["put", "app.log"], 1);
+    assert!(String::from_utf8_lossy(&empty.stderr).contains("standard input is empty, and nothing was stored"));
+    assert_eq!(bench.done(&["get", "app.log"], 0), "two\n");
+    assert!(bench.said(&["put", "app.log"], 1).contains("standard input is empty"), "that is /dev/null");
+    stored(&bench, &["put", "app.log", "--may-be-empty"], b"");
     assert_eq!(bench.done(&["get", "app.log"], 0), "");
     assert_eq!(bench.done(&["get", "app.log", "--tag", "nightly"], 0), "two\n");
     assert_eq!(bench.done(&["get", "app.log", "--tag", "nightly", "--tag", "release=1.2"], 0), "one\n");
@@ -53,6 +59,14 @@ fn each_time_makes_a_version_of_its_own() {
     bench.done(&get, 0);
     assert_eq!(fs::read(to).unwrap(), b"two\n");
     assert!(bench.said(&get, 1).contains("--overwrite replaces it"));
+    let link = bench.dir.path().join("link");
+    std::os::unix::fs::symlink(to, &link).unwrap();
+    bench.done(&["get", "app.log", "--tag", "nightly", "--overwrite", "--to", link.to_str().unwrap()], 0);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let refused = |target: &str| bench.said(&["get", "app.log", "--overwrite", "--to", target], 1);
+    assert!(refused(bench.dir.path().to_str().unwrap()).contains("is a directory"));
+    assert!(refused("/dev/null").contains("is no file"));
+    assert!(bench.said(&["get", "app.log", "--id", ""], 1).contains("none is that one"));
     bench.done(&["get", "app.log", "--id", &first, "--to", to, "--overwrite"], 0);
     assert_eq!(fs::read(to).unwrap(), b"one\n");
     let mut beside = fs::read_dir(bench.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -67,7 +81,14 @@ fn each_time_makes_a_version_of_its_own() {
     assert!(bench.said(&["objects", "--tag", "none"], 0).contains("no such object of tag none"));
     bench.done(&["rebuild", "-q"], 0);
     assert_eq!(bench.done(&["get", "app.log", "--tag", "release=1.2"], 0), "one\n");
-    assert!(bench.said(&["put", "x", "--tag", "a\nb"], 1).contains("cannot be a tag"));
+    assert!(bench.said(&["put", "x", "--may-be-empty", "--tag", "a\nb"], 1).contains("cannot be a tag"));
+    // `a`, `./a` and `/a` would be three names, and `get` found none but the first.
+    for name in ["", "/etc/passwd", "./a", "a//b", "a/", "..", "a/../b"] {
+        assert!(bench.said(&["put", name, "--may-be-empty"], 2).contains("is no name to store under"), "{name}");
+    }
+    // What earlier versions stored, or `backup --stdin` does, is found all the same.
+    ended(&fed(&bench, &["backup", "--stdin", "/var/dump"], b"old\n"), &["backup"], 0);
+    assert_eq!(bench.done(&["get", "/var/dump"], 0), "old\n");
 }
 
 #[test]
@@ -85,7 +106,6 @@ fn a_file_or_what_a_program_prints_is_stored_if_it_is_whole() {
     let said = bench.said(&["put", "seq", "--", "sh", "-c", "echo half; exit 3"], 1);
     assert!(said.contains("ended with exit status: 3"), "{said}");
     assert_eq!(bench.done(&["get", "seq"], 0).lines().count(), 1000);
-    assert!(bench.said(&["put", "a/../b", "--", "true"], 1).contains(".."));
     let line = events(&bench, &["put", "seq", "/proc/version", "--tag", "x"], 0).pop().unwrap();
     assert_eq!((&line["event"], &line["sources"][0]["source"]), (&"finished".into(), &"seq".into()), "{line}");
 }
@@ -118,6 +138,8 @@ fn a_policy_takes_names() {
     assert!(said.contains("web.log is a name that dumps and logs take: say which with --policy"), "{said}");
     let said = bench.said(&["put", "web.log", "--policy", "dumps", "--retention", "1d"], 2);
     assert!(said.contains("policy dumps keeps by its rule"), "{said}");
+    let said = bench.said(&["put", "app.log", "--retention", "6m"], 2);
+    assert!(said.contains("m is for minutes, and a month is 30d"), "{said}");
     stored(&bench, &["put", "web.log", "--policy", "dumps"], b"four\n");
     assert_eq!(row("web.log", 0)["policy"], "dumps");
     stored(&bench, &["put", "once.log"], b"five\n");

@@ -78,7 +78,7 @@ impl CellActs {
         if !config.is_of_copies() {
             return Ok(None);
         }
-        let CopiesOwed { objects, later } = self.site.copies_owed(config)?;
+        let CopiesOwed { objects, later, .. } = self.site.copies_owed(config)?;
         let (policies, pool) = (config.copies_of.clone(), config.pool.clone().unwrap_or_default());
         let migrate_after = config.migrate_after.clone();
         let (when_owed, when_above) = (config.when_owed == Some(true), config.when_above);
