@@ -53,6 +53,8 @@ class Sweep:
 
     events = EVENTS
     names = NAMES
+    # What a run may lack that is backed up all the same.
+    passed_over = COPY_FAILED
     # A client of these that has no process of its own.
     beside = None
 
@@ -171,7 +173,9 @@ class Sweep:
     def cancel(self):
         """A run is cancelled, and run again if that came in time. It may have been written to its end all the same:
         who cancels it and asks for another then has both."""
-        at_work = [row for row in self.cell.capstan.rows("queue") if row["state"] == "running"]
+        running = [row for row in self.cell.capstan.rows("queue") if row["state"] == "running"]
+        # Whoever asked for one asks anew; what the server entered, it enters again.
+        at_work = [row for row in running if row["run"] in self.entered]
         if not at_work:
             return
         row = self.random.choice(at_work)
@@ -214,9 +218,9 @@ class Sweep:
         bad = [row for row in rows if row["state"] != "done"]
         said = {row["run"]: self.cell.capstan.run("history", row["history"]).stdout.decode() for row in bad}
         # What lacks one of two copies is whole, and gets the other one later.
-        short = [row["run"] for row in bad if row["state"] == "problems" and COPY_FAILED.search(said[row["run"]])]
+        short = [row["run"] for row in bad if row["state"] == "problems" and self.passed_over.search(said[row["run"]])]
         if short:
-            print(f"# {len(short)} runs made one copy of two", flush=True)
+            print(f"# {len(short)} runs made one copy of two, or left something else to a later one", flush=True)
             self.cell.capstan.must("--quiet", "repair")
         bad = [row for row in bad if row["run"] not in short]
         self.checks.check("and each of them is done", not bad, "\n".join([*map(str, bad), *said.values()]))

@@ -42,6 +42,8 @@ class MoverSweep(Sweep):
     names = (*NAMES, "tape1")
     # It is killed, stopped and frozen with mover rook.
     beside = "tape1"
+    # Further libraries, as lines of the server's settings.
+    more_settings = ""
 
     def __init__(self, scratch, seed, checks):
         super().__init__(scratch, seed, checks, movers=("rook", "jay"), has_machines=True)
@@ -53,7 +55,8 @@ class MoverSweep(Sweep):
         self.cell.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=8, mover='"rook"')
         with (self.cell.capstan.state / "capstan.toml").open("a") as settings:
             settings.write('\n[libraries.west]\nmover = "jay"\n\n')
-            settings.write('[units.both]\nlibraries = ["main"]\nmover_labels = ["far"]\n')
+            settings.write('[units.both]\nlibraries = ["main"]\nmover_labels = ["far"]\n\n')
+            settings.write(self.more_settings)
         for tree in self.trees.values():
             for _ in range(6):
                 tree.add()

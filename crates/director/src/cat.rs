@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
-use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads, read_streams};
+use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads_at, read_streams};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
@@ -61,7 +61,7 @@ impl Site {
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
             let streams = BTreeMap::from([((object, connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
-            copy_range(&mut host, &located.wanted, &mut |bytes| {
+            copy_range(&mut host, &located.wanted, &[], &mut |bytes| {
                 std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
             })?;
         }
@@ -122,7 +122,8 @@ impl Site {
         let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(stop));
-        let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
+        let wanted = self.routes()?.split(located.wanted);
+        let blocks = copy_range(&mut host, &wanted, &self.costs_to_mount(&wanted)?, &mut |bytes| {
             let mut reader = MemberReader::new(bytes).passing_missing(lacks == Lacks::Parts);
             // A stream that was standard input is one file in several members.
             let mut any = false;
@@ -157,9 +158,10 @@ impl Site {
 fn copy_range(
     host: &mut ReadMounter,
     wanted: &Wanted,
+    costs: &[u8],
     copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
 ) -> Result<u64, DirectorError> {
-    let reads = plan_reads(wanted);
+    let reads = plan_reads_at(wanted, costs);
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
     let enough = AtomicBool::new(false);

@@ -191,10 +191,14 @@ impl ReadRoutes for VolumeRoutes {
         self.libraries.all()[library].data_path.drives()
     }
 
-    fn comes_last(&self, library: usize) -> bool {
+    fn cost_of(&self, library: usize) -> u8 {
         let config = &self.libraries.all()[library].config;
-        // One at the pace of a tape drive is no quicker than that.
-        !config.is_folder_here() || !config.pace.is_empty()
+        match config.mover.is_empty() {
+            // One at the pace of a tape drive is no quicker than that.
+            true if config.is_folder_here() && config.pace.is_empty() => 0,
+            true => 1,
+            false => 2,
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
+use capstan_catalog::{
+    Catalog, CatalogError, CopyState, Extent, ObjectStatus, StateEntry, Volume, VolumeState, WantedCopy,
+};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::extract::{ExistingFiles, Selection};
-use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
+use capstan_mover::{ReadPlan, Wanted, WantedStream, plan_reads_at, split_at_gaps};
+use capstan_tape::ElementAddress;
 
 use crate::DirectorError;
 use crate::chains::Chains;
@@ -249,6 +252,37 @@ impl Site {
         self.plan_among(entries, objects, interrupted, copy, &self.present()?)
     }
 
+    /// What it costs to have volumes in drives, where one of several copies may be read: nothing for one that is in a
+    /// drive and that nobody has, most for one that somebody has who may go on writing.
+    pub(crate) fn costs_to_mount(&self, wanted: &Wanted) -> Result<Vec<u8>, DirectorError> {
+        let is_choice =
+            |stream: &WantedStream| stream.extents.iter().any(|extent| extent.copy != stream.extents[0].copy);
+        if !wanted.streams.iter().any(is_choice) {
+            return Ok(Vec::new());
+        }
+        let in_use: HashSet<String> = self.volumes_in_use()?.into_iter().map(|held| held.volser).collect();
+        let mut in_drives = HashSet::new();
+        for library in self.libraries.all() {
+            // One that does not answer tells nothing of its drives.
+            let elements = self.ask(library).map(|found| found.elements).unwrap_or_default();
+            let drives = elements.into_iter().filter(|element| matches!(element.address, ElementAddress::Drive(_)));
+            in_drives.extend(drives.filter_map(|element| element.volser));
+        }
+        let catalog = locked(&self.catalog);
+        let mut costs = Vec::new();
+        for place in &wanted.volumes {
+            let is_held = in_use.contains(place.volser.as_str());
+            let is_written =
+                is_held && catalog.volume(&place.volser)?.is_some_and(|volume| volume.state == VolumeState::Filling);
+            costs.push(match (is_written, in_drives.contains(&place.volser)) {
+                (true, _) => 2,
+                (false, true) => 0,
+                (false, false) => 1,
+            });
+        }
+        Ok(costs)
+    }
+
     /// The same of these volumes alone.
     pub(crate) fn plan_among(
         &self,
@@ -267,7 +301,7 @@ impl Site {
         let Located { wanted, absent, stood_in_for } = located;
         // Where only some of an object is wanted, each drive may say in which order.
         let wanted = self.routes()?.split(split_at_gaps(wanted));
-        let reads = plan_reads(&wanted);
+        let reads = plan_reads_at(&wanted, &self.costs_to_mount(&wanted)?);
         let passes = rows_of(&wanted, &reads);
         let without_key = self.destroyed_keys(&passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.

@@ -76,6 +76,7 @@ pub use pack::PackOptions;
 pub use program_group::ProgramGroup;
 pub use read::{
     ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges, joined, plan_reads,
+    plan_reads_at,
 };
 pub use restore::{RestoreWatch, StreamsReport, restore_streams, verify_streams};
 pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};

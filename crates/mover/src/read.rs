@@ -10,7 +10,7 @@
 //! members that it holds fail, and every other member goes on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
@@ -167,12 +167,19 @@ impl ReadPlan {
 
 /// Orders what is wanted: the lowest copy that has it, and as few mounts as streams that come front to back allow.
 pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
+    plan_reads_at(wanted, &[])
+}
+
+/// The same of the copies whose volumes cost least: each volume by its number, 0 where none is named. A copy costs what
+/// the dearest volume does that has something of it which is wanted.
+pub fn plan_reads_at(wanted: &Wanted, costs: &[u8]) -> ReadPlan {
     let mut missing = Vec::new();
     let mut queues = Vec::new();
     for (stream, wanted_stream) in wanted.streams.iter().enumerate() {
         let mut queue: VecDeque<(usize, Run)> = VecDeque::new();
-        let extents = InOrder::of(&wanted_stream.extents);
-        for range in merged(&wanted_stream.members) {
+        let ranges = merged(&wanted_stream.members);
+        let extents = InOrder::of(&wanted_stream.extents, &costs_of_copies(wanted_stream, &ranges, costs));
+        for range in ranges {
             let mut at = range.start;
             while at < range.end {
                 let Some(extent) = extents.covering(at) else {
@@ -198,14 +205,30 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
     ReadPlan { passes: passes(queues), missing }
 }
 
-/// Extents of a stream by copy and offset, each with the highest end of those of its copy up to it: a block that was
-/// damaged and mended lies in a long extent and in a short one of the same copy.
+/// What copies cost of which something is wanted.
+fn costs_of_copies(stream: &WantedStream, ranges: &[Range<u64>], costs: &[u8]) -> HashMap<u8, u8> {
+    let mut of_copies = HashMap::new();
+    if costs.is_empty() {
+        return of_copies;
+    }
+    for extent in &stream.extents {
+        let first = ranges.partition_point(|range| range.end <= extent.offset);
+        let is_wanted = ranges.get(first).is_some_and(|range| range.start < extent.offset + extent.plain_len);
+        let cost = costs.get(extent.volume).copied().filter(|_| is_wanted).unwrap_or_default();
+        let of_copy: &mut u8 = of_copies.entry(extent.copy).or_default();
+        *of_copy = cost.max(*of_copy);
+    }
+    of_copies
+}
+
+/// Extents of a stream by what their copies cost, by copy and offset, each with the highest end of those of its copy up
+/// to it: a block that was damaged and mended lies in a long extent and in a short one of the same copy.
 struct InOrder<'e>(Vec<(&'e ExtentPlace, u64)>);
 
 impl<'e> InOrder<'e> {
-    fn of(extents: &'e [ExtentPlace]) -> Self {
+    fn of(extents: &'e [ExtentPlace], costs: &HashMap<u8, u8>) -> Self {
         let mut extents: Vec<_> = extents.iter().map(|extent| (extent, extent.offset + extent.plain_len)).collect();
-        extents.sort_by_key(|(extent, _)| (extent.copy, extent.offset));
+        extents.sort_by_key(|(extent, _)| (costs.get(&extent.copy), extent.copy, extent.offset));
         for at in 1..extents.len() {
             if extents[at].0.copy == extents[at - 1].0.copy {
                 extents[at].1 = extents[at].1.max(extents[at - 1].1);
@@ -214,7 +237,7 @@ impl<'e> InOrder<'e> {
         Self(extents)
     }
 
-    /// The extent of the lowest copy that holds `at`.
+    /// The extent of the first copy that holds `at`.
     fn covering(&self, at: u64) -> Option<&'e ExtentPlace> {
         let mut rest = &self.0[..];
         while let Some(copy) = rest.first().map(|(extent, _)| extent.copy) {
@@ -408,6 +431,26 @@ mod tests {
         // So it is where that extent holds less.
         let plan = plan_reads(&wanted(vec![member(700, 100)], vec![extent(0, 1, 3, 6, 0), extents[1], extents[2]]));
         assert_eq!((plan.passes.len(), plan.passes[0].volume), (1, 1));
+    }
+
+    #[test]
+    fn the_copy_is_read_whose_volumes_cost_least() {
+        // The second volume of the first copy is of no interest to who wants what is in front.
+        let extents = vec![extent(0, 1, 3, 5, 0), extent(2, 1, 3, 5, 500), extent(1, 2, 3, 10, 0)];
+        let volumes = |members: Vec<WantedMember>, costs: &[u8]| {
+            let plan = plan_reads_at(&wanted(members, extents.clone()), costs);
+            assert!(plan.missing.is_empty());
+            plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>()
+        };
+        assert_eq!(volumes(vec![member(0, 1000)], &[]), [0, 2]);
+        assert_eq!(volumes(vec![member(0, 1000)], &[1, 1, 1]), [0, 2]);
+        assert_eq!(volumes(vec![member(0, 1000)], &[1, 0, 1]), [1]);
+        assert_eq!(volumes(vec![member(0, 1000)], &[0, 1, 2]), [1]);
+        assert_eq!(volumes(vec![member(100, 200)], &[0, 1, 2]), [0]);
+        // What the cheapest lacks comes from the other.
+        let extents = vec![extent(0, 1, 3, 10, 0), extent(1, 2, 3, 5, 0)];
+        let plan = plan_reads_at(&wanted(vec![member(0, 1000)], extents), &[1, 0]);
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [1, 0]);
     }
 
     #[test]

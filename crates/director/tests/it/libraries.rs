@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Grant, Object, SeatsWanted, Wish};
+use capstan_catalog::{Grant, Object, Resource, SeatsWanted, Wish};
 use capstan_director::{
     BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, OtherPolicies, Place, RestoreReport, Site,
     UnitConfig, Whereabouts,
@@ -128,6 +128,30 @@ fn what_is_on_disk_and_on_tape_comes_from_disk() {
     let volume = site.catalog().copies(object.id).unwrap()[1].volumes[0].clone();
     std::fs::remove_file(bench.path(&format!("state/west/slots/{volume}.tape"))).unwrap();
     assert_eq!(from(&site), ["main"], "and from tape where that is all there is");
+}
+
+/// A restore waited for a volume that a backup was writing on, and the other copy lay free.
+#[test]
+fn the_copy_is_read_that_nobody_writes_beside() {
+    let bench = Bench::new(Config::default());
+    bench.fill("a", 20, 30_000);
+    let site = bench.site();
+    bench.backup(&BackupRequest { copies: 2, ..bench.request(Level::Full) }).unwrap();
+    let object = latest(&bench);
+    let copies = site.catalog().copies(object.id).unwrap();
+    let [first, second] = &copies[..] else { panic!("{copies:?}") };
+    let from = || {
+        let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
+        plan.passes.iter().map(|pass| pass.volser.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(from(), first.volumes);
+    let wish = Wish::alone(Resource::Volume(first.volumes[0].clone()));
+    let held = site.catalog().reserve(&wish, "elsewhere 1 1", i64::MAX, &|_| false);
+    let Grant::Held(generation) = held.unwrap() else { panic!("it is free") };
+    assert_eq!(from(), second.volumes);
+    assert_restores(&site, &bench, "beside");
+    site.catalog().release(&[generation]).unwrap();
+    assert_eq!(from(), first.volumes);
 }
 
 #[test]
@@ -277,18 +301,32 @@ fn a_client_gets_what_cannot_be_read_from_a_copy_in_another_library() {
         let main = first.clone().in_library("main").unwrap();
         main.copy_objects(&[latest(&bench)], "vault", &RestoreWatch::default()).unwrap();
         drop((first, main));
-        let (volser, library) = libraries_of(&bench.site()).remove(0);
-        assert_eq!(library, "west");
+        let known = libraries_of(&bench.site());
+        let cartridge = |library: &str| {
+            let (volser, _) = known.iter().find(|(_, of)| of == library).unwrap();
+            let folder = if library == "main" { "library" } else { library };
+            bench.path(&format!("state/{folder}/slots/{volser}.tape"))
+        };
+        // What is near is read first: the mover's copy is, where the other one comes only behind the plan.
+        let (near, outside) = (cartridge("main"), bench.path("outside"));
         if what == "damaged" {
-            let cartridge = bench.path(&format!("state/west/slots/{volser}.tape"));
+            let cartridge = near.clone();
             let mut bytes = std::fs::read(&cartridge).unwrap();
             let from = bytes.len() / 3;
             bytes[from..].iter_mut().take(300_000).for_each(|byte| *byte ^= 0x55);
             std::fs::write(&cartridge, bytes).unwrap();
+        } else {
+            std::fs::rename(&near, &outside).unwrap();
         }
-        let (dying, way) = (Arc::clone(&mover), FromClient::new(Arc::clone(&mover)));
+        let comes = {
+            let (near, outside) = (near.clone(), outside.clone());
+            move || std::fs::rename(&outside, &near)
+        };
+        let (dying, comes_then, way) = (Arc::clone(&mover), comes.clone(), FromClient::new(Arc::clone(&mover)));
         let dies = move |event: &Event| {
             if matches!(event, Event::Mounted { .. }) {
+                // It is mounted itself then.
+                let _ = comes_then();
                 dying.dies();
             }
         };
@@ -296,6 +334,7 @@ fn a_client_gets_what_cannot_be_read_from_a_copy_in_another_library() {
         let again = site(&bench, Some(&mover));
         let happens = || {
             if what == "away" {
+                comes().unwrap();
                 mover.dies();
             }
         };

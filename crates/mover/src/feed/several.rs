@@ -20,10 +20,11 @@ pub trait ReadRoutes: Send + Sync {
     /// Where the drives of a library are.
     fn drives(&self, library: usize) -> DrivesAt<'_>;
 
-    /// Whether what another library has as well is rather read there: a disk of this host is quicker than a tape.
-    fn comes_last(&self, library: usize) -> bool {
+    /// What several libraries have is read in the one that costs least: a disk of this host is quicker than a tape, and
+    /// what is here is nearer than what another host has.
+    fn cost_of(&self, library: usize) -> u8 {
         let _ = library;
-        false
+        0
     }
 }
 
@@ -124,7 +125,7 @@ fn by_library(stream: WantedStream, libraries: &[usize], routes: &dyn ReadRoutes
     if order.len() < 2 {
         return vec![stream];
     }
-    order.sort_by_key(|library| routes.comes_last(*library));
+    order.sort_by_key(|library| routes.cost_of(*library));
     let mut rest = stream.members;
     let mut split = Vec::new();
     for library in order {
