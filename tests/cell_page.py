@@ -69,7 +69,7 @@ class Typist:
             (self.folder / name / "letter").write_text("dear Ada\n")
         for block in re.findall(r"```toml\n(.*?)```", page, re.S):
             name = re.match(r"# (\w+\.toml)", block)
-            if "[policies." in block:
+            if "[policies." in block or name:
                 path = self.folder / (name[1] if name else "cell.toml")
                 path.write_text(block.replace("/srv/", f"{self.folder}/"))
 
