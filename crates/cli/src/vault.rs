@@ -99,11 +99,12 @@ fn list(cli: &Globals, args: &Vault) -> Result<ExitCode, Failure> {
 }
 
 fn what_is_to_be_done(row: &VaultRow) -> &'static str {
-    match &*row.act {
-        "fetch" => "fetch it",
-        "send" => "send it",
-        _ if row.place.starts_with("mail slot") => "in the mail slot",
-        _ => "there",
+    match (&*row.act, row.place.starts_with("mail slot")) {
+        ("fetch", true) => "import it",
+        ("fetch", false) => "fetch it",
+        ("send", _) => "send it",
+        (_, true) => "in the mail slot",
+        (_, false) => "there",
     }
 }
 
