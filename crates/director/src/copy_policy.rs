@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{CopyState, Object, ObjectFilter, ObjectStatus};
+use capstan_catalog::{CopyState, Object, ObjectFilter, ObjectStatus, Timeline};
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::RestoreWatch;
 use capstan_tape::with_causes;
@@ -44,6 +44,8 @@ pub struct CopiesOwed {
     pub later: usize,
     /// When the first of those will have, nanoseconds since 1970.
     pub next_ns: Option<i64>,
+    /// When the last of the others had.
+    pub due_ns: i64,
 }
 
 /// A copy that an object has yet to get.
@@ -90,6 +92,18 @@ impl CopyRunReport {
     }
 }
 
+/// From when on an object is copied, nanoseconds since 1970. One whose clock was ahead has not ended in the future: it
+/// had by the time that is known of it.
+fn copied_from_ns(object: &Object, job: &JobConfig, timeline: &Timeline, now_ns: i64) -> i64 {
+    let ended_ns = if object.ended_ns <= now_ns {
+        object.ended_ns
+    } else {
+        let begun = timeline.begun(object.id).filter(|begun| begun.is_bounded);
+        begun.map_or(now_ns, |begun| begun.by_ns.min(now_ns))
+    };
+    ended_ns.saturating_add(job.delay_ns())
+}
+
 impl Site {
     /// The backups that a policy of copies has yet to copy.
     ///
@@ -102,24 +116,27 @@ impl Site {
             Ok::<_, DirectorError>((catalog.whole_in_pool(job.first_pool())?, catalog.objects(&filter)?))
         })?;
         objects.retain(|object| job.copies_of.contains(&object.policy));
-        let wanted = self.that_it_keeps(job, &objects)?;
+        let timeline = self.timeline_apart()?;
+        let wanted = CopyLifetime::of(job).kept(&objects, &timeline, &TimeZone::system());
         objects.retain(|object| wanted.contains(&object.id) && !there.contains(&object.id));
         objects.reverse();
-        let until_ns = self.now_ns().saturating_sub(job.delay_ns());
+        let now_ns = self.now_ns();
         let all = objects.len();
         // One whose base waits still waits with it.
         let mut waits: HashSet<ObjectId> = HashSet::new();
-        let mut next_ns = None;
+        let (mut next_ns, mut due_ns) = (None, i64::MIN);
         objects.retain(|object| {
-            let goes = object.ended_ns <= until_ns && object.base.is_none_or(|base| !waits.contains(&base));
-            if !goes {
+            let from_ns = copied_from_ns(object, job, &timeline, now_ns);
+            let goes = from_ns <= now_ns && object.base.is_none_or(|base| !waits.contains(&base));
+            if goes {
+                due_ns = due_ns.max(from_ns);
+            } else {
                 waits.insert(object.id);
-                let from_ns = object.ended_ns.saturating_add(job.delay_ns());
                 next_ns = Some(next_ns.map_or(from_ns, |next_ns: i64| next_ns.min(from_ns)));
             }
             goes
         });
-        Ok(CopiesOwed { later: all - objects.len(), objects, next_ns })
+        Ok(CopiesOwed { later: all - objects.len(), objects, next_ns, due_ns })
     }
 
     /// The copies that policies have yet to make of an object, by policy.
@@ -145,19 +162,18 @@ impl Site {
                 status: Some(ObjectStatus::Complete),
             };
             let objects = locked(&self.catalog).objects(&of_source)?;
-            if self.that_it_keeps(job, &objects)?.contains(&object.id) {
+            let timeline = self.timeline_apart()?;
+            if CopyLifetime::of(job).kept(&objects, &timeline, &TimeZone::system()).contains(&object.id) {
                 let (policy, pool) = (name.clone(), job.first_pool().to_owned());
-                let from_ns = object.ended_ns.saturating_add(job.delay_ns());
+                let from_ns = copied_from_ns(object, job, &timeline, self.now_ns());
                 owed.push(OwedCopy { policy, pool, from_ns });
             }
         }
         Ok(owed)
     }
 
-    /// Of which of these complete objects, the latest first, a policy of copies keeps a copy now.
-    fn that_it_keeps(&self, job: &JobConfig, objects: &[Object]) -> Result<HashSet<ObjectId>, DirectorError> {
-        let timeline = apart(&self.catalog, |catalog| catalog.timeline(self.now_ns()))?;
-        Ok(CopyLifetime::of(job).kept(objects, &timeline, &TimeZone::system()))
+    fn timeline_apart(&self) -> Result<Timeline, DirectorError> {
+        Ok(apart(&self.catalog, |catalog| catalog.timeline(self.now_ns()))?)
     }
 
     /// Copies what a policy of copies has yet to copy, in the library of this site: an object after the other, some of

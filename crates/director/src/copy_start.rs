@@ -113,7 +113,7 @@ impl Site {
         }
         let was_tried = |last: &DoneRun| {
             let begun_ns = last.started_ns.unwrap_or(last.ended_ns);
-            owed.objects.iter().all(|object| object.ended_ns.saturating_add(job.delay_ns()) <= begun_ns)
+            owed.due_ns <= begun_ns
                 // The clock may have been ahead then.
                 && (last.ended_ns..last.ended_ns.saturating_add(AGAIN_AFTER_NS)).contains(&now_ns)
         };

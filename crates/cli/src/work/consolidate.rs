@@ -166,10 +166,17 @@ pub(super) fn behind_a_run(
         let pool = site.pool_to_consolidate(&object)?;
         match site.consolidate(&object, &pool, shortfall, watch) {
             Ok(done) => told.push(Ok(in_a_line(&done))),
-            Err(error) if watch.stop.load(Ordering::Relaxed) => return Err(error),
             Err(error) => {
                 let (id, source) = (short(&object), path_text(&object.source));
-                told.push(Err(format!("no full backup was made of object {id} of {source}: {error}")));
+                let is_stopped = watch.stop.load(Ordering::Relaxed);
+                let reason = match is_stopped {
+                    true => "it was stopped, and the next run goes on with it".to_owned(),
+                    false => error.to_string(),
+                };
+                told.push(Err(format!("no full backup was made of object {id} of {source}: {reason}")));
+                if is_stopped {
+                    break;
+                }
             }
         }
     }

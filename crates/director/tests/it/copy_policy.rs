@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{CopyState, Grant, Object, Resource, RunOutcome, Wish};
+use capstan_catalog::{CopyState, Grant, Object, ObjectFilter, Resource, RunOutcome, Wish};
 use capstan_director::{
     BackupRequest, CopyRunReport, DirectorError, JobConfig, Level, NothingOwed, OtherPolicies, Site,
 };
@@ -315,6 +315,19 @@ fn a_policy_runs_by_what_it_owes() {
     ended(run + 3, RunOutcome::Succeeded, 0, 0);
     copy(&bench.site(), &offsite(&bench));
     assert_eq!(started(), [], "nothing is owed");
+
+    // A clock that was ahead by a year: the copy was put off until then.
+    back_up(&bench, "home", Level::Incremental);
+    let year = 366 * 86_400_000_000_000_i64;
+    let last = bench.site().catalog().objects(&ObjectFilter::default()).unwrap().remove(0).id;
+    bench.sql(&format!("UPDATE objects SET ended_ns = ended_ns + {year} WHERE object = x'{last}'"));
+    let (objects, later) = owed(&bench, &offsite(&bench));
+    assert_eq!((objects.iter().map(|object| object.id).collect::<Vec<_>>(), later), (vec![last], 0));
+    let delayed = JobConfig { delay: Some("1h".to_owned()), ..offsite(&bench) };
+    let later = bench.site().copies_owed(&delayed).unwrap();
+    let hour = bench.site().now_ns() + 3_600_000_000_000;
+    assert!(later.later == 1 && later.next_ns.is_some_and(|next_ns| next_ns <= hour), "{later:?}");
+    copy(&bench.site(), &offsite(&bench));
 
     // Of 38 MB, 2 are taken, and then 11.
     applied("when_above = 20");
