@@ -58,17 +58,17 @@ impl Catalog {
         transaction.commit()
     }
 
-    /// Notes that volumes are back, which were seen at that moment, unless they were sent after it; gives those that
-    /// had been sent.
+    /// Notes that volumes are back, which were seen at that moment, unless they were sent between it and now; gives
+    /// those that had been sent. Whoever sent one later than now had a clock that was ahead.
     ///
     /// # Errors
     /// The database cannot be written; nothing is noted then.
-    pub fn note_back(&mut self, seen: &[Volser], seen_ns: i64) -> Result<Vec<Volser>, CatalogError> {
+    pub fn note_back(&mut self, seen: &[Volser], seen_ns: i64, now_ns: i64) -> Result<Vec<Volser>, CatalogError> {
         let transaction = self.write()?;
         let mut back = Vec::new();
         for volser in seen {
-            let back_now = "DELETE FROM sent_volumes WHERE volser = ?1 AND sent_ns <= ?2";
-            if transaction.execute(back_now, params![volser.as_str(), seen_ns])? > 0 {
+            let back_now = "DELETE FROM sent_volumes WHERE volser = ?1 AND (sent_ns <= ?2 OR sent_ns > ?3)";
+            if transaction.execute(back_now, params![volser.as_str(), seen_ns, now_ns])? > 0 {
                 back.push(volser.clone());
             }
         }
@@ -111,7 +111,9 @@ mod tests {
         assert_eq!(catalog.sent_volumes().unwrap(), [sent("A00001", "hill", 5), sent("A00002", "bank", 9)]);
         // Whoever looked before it was sent has seen it before it left.
         let all = [volser("A00001"), volser("A00002"), volser("A00003")];
-        assert_eq!(catalog.note_back(&all, 7).unwrap(), [volser("A00001")]);
+        assert_eq!(catalog.note_back(&all, 7, 9).unwrap(), [volser("A00001")]);
         assert_eq!(catalog.sent_volumes().unwrap(), [sent("A00002", "bank", 9)]);
+        // And nobody has sent one in the future.
+        assert_eq!(catalog.note_back(&all, 7, 8).unwrap(), [volser("A00002")]);
     }
 }

@@ -193,12 +193,9 @@ impl ReadRoutes for VolumeRoutes {
 
     fn cost_of(&self, library: usize) -> u8 {
         let config = &self.libraries.all()[library].config;
-        match config.mover.is_empty() {
-            // One at the pace of a tape drive is no quicker than that.
-            true if config.is_folder_here() && config.pace.is_empty() => 0,
-            true => 1,
-            false => 2,
-        }
+        // One at the pace of a tape drive is no quicker than that. Of a library at a mover it is not known here what it
+        // is: it may be a disk.
+        u8::from(!config.is_folder_here() || !config.pace.is_empty())
     }
 }
 

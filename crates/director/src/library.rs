@@ -142,7 +142,7 @@ impl Site {
         }
         let seen: Vec<Volser> = seen.filter(|seen| sent.iter().any(|sent| sent.volser == **seen)).cloned().collect();
         if !seen.is_empty() {
-            catalog.note_back(&seen, seen_ns)?;
+            catalog.note_back(&seen, seen_ns, self.now_ns())?;
         }
         Ok(())
     }

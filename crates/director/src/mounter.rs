@@ -330,8 +330,12 @@ impl Mounter {
         wanted: impl Fn(ElementAddress) -> bool,
     ) -> Result<Vec<Volser>, DirectorError> {
         if library.config.loader() == Loader::Person {
-            let mut volumes = locked(&self.catalog).volumes()?;
+            let catalog = locked(&self.catalog);
+            let (mut volumes, sent) = (catalog.volumes()?, catalog.sent_volumes()?);
+            drop(catalog);
             volumes.retain(|volume| volume.library == library.name || !self.libraries.are_several());
+            // What is at a vault lies on no shelf.
+            volumes.retain(|volume| sent.iter().all(|sent| sent.volser != volume.volser));
             return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
         }
         let there = library.devices.inventory()?.elements.into_iter().filter(|element| wanted(element.address));
@@ -440,7 +444,10 @@ impl Mounter {
         let was_sent = catalog.sent_volumes().map(|sent| sent.iter().any(|sent| sent.volser == *volser));
         let noted = match was_sent {
             Ok(false) => return,
-            Ok(true) => catalog.note_back(std::slice::from_ref(volser), self.now_ns()).map(drop),
+            Ok(true) => {
+                let now_ns = self.now_ns();
+                catalog.note_back(std::slice::from_ref(volser), now_ns, now_ns).map(drop)
+            }
             Err(error) => Err(error),
         };
         drop(catalog);

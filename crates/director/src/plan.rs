@@ -15,6 +15,7 @@ use capstan_tape::ElementAddress;
 use crate::DirectorError;
 use crate::chains::Chains;
 use crate::chosen::put_together;
+use crate::keys::unreadable_volumes;
 use crate::path_filter::PathFilter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::select::{Located, Place, WhichCopy};
@@ -253,14 +254,15 @@ impl Site {
     }
 
     /// What it costs to have volumes in drives, where one of several copies may be read: nothing for one that is in a
-    /// drive and that nobody has, most for one that somebody has who may go on writing.
+    /// drive and that nobody has, more for one that another job has, most for one whose key is gone.
     pub(crate) fn costs_to_mount(&self, wanted: &Wanted) -> Result<Vec<u8>, DirectorError> {
         let is_choice =
             |stream: &WantedStream| stream.extents.iter().any(|extent| extent.copy != stream.extents[0].copy);
         if !wanted.streams.iter().any(is_choice) {
             return Ok(Vec::new());
         }
-        let in_use: HashSet<String> = self.volumes_in_use()?.into_iter().map(|held| held.volser).collect();
+        let in_use: HashMap<String, bool> =
+            self.volumes_in_use()?.into_iter().map(|held| (held.volser, held.holder.is_none())).collect();
         let mut in_drives = HashSet::new();
         for library in self.libraries.all() {
             // One that does not answer tells nothing of its drives.
@@ -269,15 +271,23 @@ impl Site {
             in_drives.extend(drives.filter_map(|element| element.volser));
         }
         let catalog = locked(&self.catalog);
+        let without_key = unreadable_volumes(&catalog)?;
         let mut costs = Vec::new();
         for place in &wanted.volumes {
-            let is_held = in_use.contains(place.volser.as_str());
-            let is_written =
-                is_held && catalog.volume(&place.volser)?.is_some_and(|volume| volume.state == VolumeState::Filling);
-            costs.push(match (is_written, in_drives.contains(&place.volser)) {
-                (true, _) => 2,
-                (false, true) => 0,
-                (false, false) => 1,
+            let is_filling = || {
+                Ok::<_, DirectorError>(
+                    catalog.volume(&place.volser)?.is_some_and(|volume| volume.state == VolumeState::Filling),
+                )
+            };
+            costs.push(match in_use.get(place.volser.as_str()) {
+                _ if without_key.contains(&place.volser) => 4,
+                None if in_drives.contains(&place.volser) => 0,
+                None => 1,
+                // Whoever has it may go on writing.
+                Some(_) if is_filling()? => 3,
+                // Restores of one server read a volume together.
+                Some(true) => 1,
+                Some(false) => 2,
             });
         }
         Ok(costs)

@@ -239,8 +239,15 @@ impl Site {
         told: &mut dyn FnMut(&Reclaimed),
     ) -> Result<Option<DirectorError>, DirectorError> {
         let _presence = self.presence()?;
+        // What another volume holds counts only while that can be read. A site without a key store has none to look at.
+        let _ = self.look_at_keys();
         for volser in &plan.retires {
-            locked(&self.catalog).update_volume(volser, |volume| volume.state = VolumeState::Retired)?;
+            locked(&self.catalog).update_volume(volser, |volume| {
+                // It may have been set aside since it was planned.
+                if volume.state != VolumeState::Suspect {
+                    volume.state = VolumeState::Retired;
+                }
+            })?;
         }
         let planned = plan.volumes.iter().take(options.most).map(|volume| volume.plain).sum();
         watch.planned.fetch_add(planned, Ordering::Relaxed);

@@ -355,7 +355,12 @@ impl Site {
         }
         // Objects may have been given up since: what nobody needs any more is in no place.
         let (places, known_bad) = self.places_of(&volume.volser, place_blocks)?;
-        (volume.blocks, volume.places, volume.known_bad) = (places.blocks(), places.places(), known_bad);
+        // And what was written since was in no draw: nothing is said of it.
+        volume.blocks = places.blocks().min(volume.blocks);
+        volume.places = places.places().min(volume.places);
+        volume.known_bad = known_bad;
+        let is_there = |number: &u64| *number < volume.places;
+        volume.drawn = volume.numbers.numbers().filter(is_there).count() as u64;
         let (mut drawn, mut bad, mut not_read) = (0, 0, 0);
         let mut unread = None;
         let mut left = volume.numbers.numbers().map(|number| places.of(number)).filter(|blocks| !blocks.is_empty());

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use capstan_catalog::{NeededTimes, SentVolume, Volume, VolumeState};
+use capstan_catalog::{CopyState, NeededTimes, SentVolume, Volume, VolumeState};
 use capstan_format::{ObjectId, Volser};
-use capstan_tape::{ChangerError, ElementAddress};
+use capstan_tape::{ChangerError, ElementAddress, with_causes};
 
 use crate::DirectorError;
-use crate::config::{VaultRule, check_vault};
+use crate::config::{JobConfig, VaultRule, check_vault};
 use crate::library::Whereabouts;
 use crate::mounter::Mounter;
 use crate::shared::apart;
@@ -81,15 +81,17 @@ struct Known<'a> {
     sent: Option<&'a SentVolume>,
     rule: Option<&'a VaultRule>,
     is_in_use: bool,
+    /// Whether it is in a library, and a copy that is owed or lacking is made from it.
+    is_copied_from: bool,
     /// Who waits for it.
     wanted: Vec<String>,
 }
 
 /// What is to be done with a volume, if it is one to be spoken of.
 fn act(known: &Known<'_>, now_ns: i64) -> Option<(VaultAct, Vec<String>)> {
-    let Known { volume, place, needed, sent, rule, is_in_use, wanted } = known;
-    let may_leave =
-        || !is_in_use && wanted.is_empty() && matches!(volume.state, VolumeState::Filling | VolumeState::Full);
+    let Known { volume, place, needed, sent, rule, is_in_use, is_copied_from, wanted } = known;
+    let is_writable = matches!(volume.state, VolumeState::Filling | VolumeState::Full);
+    let may_leave = || is_writable && !is_in_use && !is_copied_from && wanted.is_empty();
     let goes = || {
         let (rule, needed) = (rule.as_ref()?, needed.as_ref()?);
         if !may_leave() {
@@ -117,7 +119,11 @@ fn act(known: &Known<'_>, now_ns: i64) -> Option<(VaultAct, Vec<String>)> {
         return Some((VaultAct::Fetch, wanted.clone()));
     }
     if needed.is_none() && was_used && !is_on_its_way {
-        return Some((VaultAct::Fetch, vec!["nothing on it is needed: it can be written again".to_owned()]));
+        let reason = match volume.state {
+            VolumeState::Suspect => "nothing on it is needed; it was set aside",
+            _ => "nothing on it is needed: it can be written again",
+        };
+        return Some((VaultAct::Fetch, vec![reason.to_owned()]));
     }
     sent.map(|_| (VaultAct::Keep, Vec::new()))
 }
@@ -147,11 +153,16 @@ impl Site {
             .zip(&places)
             .filter(|(_, place)| place.is_inside() || matches!(place, Whereabouts::Shelf | Whereabouts::Unknown))
             .map(|(volume, _)| &volume.volser)
+            .filter(|volser| sent.iter().all(|sent| sent.volser != **volser))
             .collect();
         let is_away = |needed: &NeededTimes| !there.contains(&needed.volser);
-        if needed.iter().any(is_away) {
-            for (volser, reason) in self.away_and_to_be_copied(&there)? {
-                wanted.entry(volser).or_default().push(reason);
+        let mut copied_from = BTreeSet::new();
+        if !rules.is_empty() || needed.iter().any(is_away) {
+            for (volser, reason) in self.to_be_copied_from(&there)? {
+                match there.contains(&volser) {
+                    true => drop(copied_from.insert(volser)),
+                    false => wanted.entry(volser).or_default().push(reason),
+                }
             }
         }
         let needed: HashMap<&Volser, &NeededTimes> = needed.iter().map(|needed| (&needed.volser, needed)).collect();
@@ -165,6 +176,7 @@ impl Site {
                 sent: sent.get(&volume.volser).copied(),
                 rule: volume.pool.as_ref().and_then(|pool| rules.get(pool)),
                 is_in_use: in_use.contains(volume.volser.as_str()),
+                is_copied_from: copied_from.contains(&volume.volser),
                 wanted: wanted.remove(&volume.volser).unwrap_or_default(),
             };
             let Some((act, reasons)) = act(&known, self.now_ns()) else { continue };
@@ -174,7 +186,7 @@ impl Site {
                 pool: volume.pool.clone(),
                 state: volume.state,
                 place,
-                vault: known.sent.map(|sent| sent.vault.clone()).or(of_rule),
+                vault: of_rule.or_else(|| known.sent.map(|sent| sent.vault.clone())),
                 sent_ns: known.sent.map(|sent| sent.sent_ns),
                 needed: match known.needed {
                     None => NeededUntil::Nothing,
@@ -202,16 +214,18 @@ impl Site {
         Ok(rules)
     }
 
-    /// Volumes outside from which copies are to be made that are owed or lacking, as nothing inside has all of their
-    /// object.
-    fn away_and_to_be_copied(&self, there: &HashSet<&Volser>) -> Result<Vec<(Volser, String)>, DirectorError> {
+    /// Volumes from which copies are to be made that are owed or lacking: those inside that have all of their object,
+    /// or those outside of the copy of which least is to be fetched.
+    fn to_be_copied_from(&self, there: &HashSet<&Volser>) -> Result<Vec<(Volser, String)>, DirectorError> {
         let mut objects: BTreeMap<ObjectId, String> = BTreeMap::new();
         for policy in self.policies()?.iter() {
             let job = &policy.config;
             if policy.fault.is_some() || job.is_switched_off() || !job.is_of_copies() {
                 continue;
             }
-            for object in self.copies_owed(job)?.objects {
+            // One that is to be copied later is to be there then.
+            let at_once = JobConfig { delay: None, ..job.clone() };
+            for object in self.copies_owed(&at_once)?.objects {
                 objects.entry(object.id).or_insert_with(|| format!("policy {} copies from it", policy.name));
             }
         }
@@ -225,11 +239,16 @@ impl Site {
                 for extent in catalog.extents(object, None)? {
                     copies.entry(extent.copy).or_default().insert(extent.volser);
                 }
-                let is_inside = |volumes: &BTreeSet<Volser>| volumes.iter().all(|volser| there.contains(volser));
-                if copies.values().any(is_inside) {
+                // What has a part of it is no help.
+                let wanted = catalog.wanted_copies(object)?;
+                let is_whole =
+                    |number: &u8| wanted.iter().any(|copy| copy.copy == *number && copy.state == CopyState::Whole);
+                copies.retain(|number, _| is_whole(number));
+                let is_inside = |volumes: &&BTreeSet<Volser>| volumes.iter().all(|volser| there.contains(volser));
+                if let Some(inside) = copies.values().find(is_inside) {
+                    found.extend(inside.iter().map(|volser| (volser.clone(), reason.clone())));
                     continue;
                 }
-                // The copy of which least is to be fetched.
                 let away = |volumes: &BTreeSet<Volser>| -> Vec<Volser> {
                     volumes.iter().filter(|volser| !there.contains(volser)).cloned().collect()
                 };
@@ -268,7 +287,7 @@ impl Site {
                 volsers.iter().map(of).collect::<Result<_, _>>()?
             }
         };
-        self.send_all(goes)
+        self.send_all(goes, false, Sent::default())
     }
 
     /// Sends all volumes that are to go to a vault, by what policies say: of these pools, or of all where none is
@@ -281,62 +300,77 @@ impl Site {
         due.retain(|row| row.act == VaultAct::Send);
         due.retain(|row| pools.is_empty() || row.pool.as_ref().is_some_and(|pool| pools.contains(pool)));
         due.retain(|row| vault.is_none() || row.vault.as_deref() == vault);
-        self.send_all(due.into_iter().filter_map(|row| row.vault.map(|vault| (row.volser, vault))).collect())
+        let mut sent = Sent::default();
+        // Nothing moves what a person keeps.
+        let on_shelf = due.extract_if(.., |row| row.place == Whereabouts::Shelf);
+        sent.left.extend(on_shelf.map(|VaultVolume { volser, vault, .. }| {
+            let vault = vault.unwrap_or_default();
+            let reason = format!(
+                "no robot has it: take it to vault {vault}, then run `capstan vault send {volser} --to {vault:?}`"
+            );
+            (volser, reason)
+        }));
+        let goes = due.into_iter().filter_map(|row| row.vault.map(|vault| (row.volser, vault)));
+        self.send_all(goes.collect(), true, sent)
     }
 
-    fn send_all(&self, goes: Vec<(Volser, String)>) -> Result<Sent, DirectorError> {
-        let mut sent = Sent::default();
+    /// Sends these, of which `due` ones go only as long as nothing has changed that.
+    fn send_all(&self, goes: Vec<(Volser, String)>, due: bool, mut sent: Sent) -> Result<Sent, DirectorError> {
         let mut full: HashSet<String> = HashSet::new();
         for (volser, vault) in goes {
             if self.is_to_stop() {
                 return Err(DirectorError::Interrupted);
             }
-            self.send_one(volser, vault, &mut full, &mut sent)?;
+            match self.send_one(&volser, &vault, due, &mut full, &mut sent) {
+                Ok(()) => {}
+                Err(DirectorError::Interrupted) => return Err(DirectorError::Interrupted),
+                // What cannot be done with one keeps no other from it.
+                Err(error) => sent.left.push((volser, with_causes(&error))),
+            }
         }
         Ok(sent)
     }
 
     fn send_one(
         &self,
-        volser: Volser,
-        vault: String,
+        volser: &Volser,
+        vault: &str,
+        due: bool,
         full: &mut HashSet<String>,
         sent: &mut Sent,
     ) -> Result<(), DirectorError> {
+        let mut leave = |reason: String| sent.left.push((volser.clone(), reason));
         // Nobody mounts it meanwhile.
-        let hold = match self.holds.volume(&volser) {
+        let hold = match self.holds.volume(volser) {
             Ok(hold) => hold,
             Err(DirectorError::InUse { .. }) => {
-                sent.left.push((volser, "another job uses it".to_owned()));
+                leave("another job uses it".to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        let known = Mounter::new(self).volume(&volser)?;
+        let known = Mounter::new(self).volume(volser)?;
+        if due && !matches!(known.state, VolumeState::Filling | VolumeState::Full) {
+            leave("it is neither filling nor full any more".to_owned());
+            return Ok(());
+        }
         let place = self.whereabouts(std::slice::from_ref(&known))?[0];
         match place {
             Whereabouts::Unknown => {
-                let reason = format!("library {} does not answer", known.library);
-                sent.left.push((volser, reason));
+                leave(format!("library {} does not answer", known.library));
                 return Ok(());
             }
             Whereabouts::At(ElementAddress::Slot(_) | ElementAddress::Drive(_)) => {
                 let library = self.library_of(volser.as_str())?;
                 if full.contains(&library) {
-                    sent.left.push((volser, full_mail_slots(&library)));
+                    leave(full_mail_slots(&library));
                     return Ok(());
                 }
-                match self.clone().in_library(&library)?.export(&volser) {
+                match self.clone().in_library(&library)?.export(volser) {
                     Ok(()) => {}
                     Err(DirectorError::Changer(ChangerError::NoRoom { .. })) => {
-                        sent.left.push((volser, full_mail_slots(&library)));
+                        leave(full_mail_slots(&library));
                         full.insert(library);
-                        return Ok(());
-                    }
-                    Err(DirectorError::Changer(
-                        error @ (ChangerError::InUse { .. } | ChangerError::InOtherDrive { .. }),
-                    )) => {
-                        sent.left.push((volser, error.to_string()));
                         return Ok(());
                     }
                     Err(error) => return Err(error),
@@ -345,13 +379,14 @@ impl Site {
             Whereabouts::At(ElementAddress::ImportExport(_)) | Whereabouts::Outside | Whereabouts::Shelf => {}
         }
         let sent_ns = self.now_ns();
-        locked(&self.catalog).note_sent(&[SentVolume { volser: volser.clone(), vault: vault.clone(), sent_ns }])?;
+        let noted = SentVolume { volser: volser.clone(), vault: vault.to_owned(), sent_ns };
+        locked(&self.catalog).note_sent(&[noted])?;
         drop(hold);
         let to = match place {
             Whereabouts::At(_) => &mut sent.in_mail_slot,
             _ => &mut sent.noted,
         };
-        to.push((volser, vault));
+        to.push((volser.clone(), vault.to_owned()));
         Ok(())
     }
 
@@ -363,7 +398,7 @@ impl Site {
         for volser in volsers {
             Mounter::new(self).volume(volser)?;
         }
-        Ok(locked(&self.catalog).note_back(volsers, i64::MAX)?)
+        Ok(locked(&self.catalog).note_back(volsers, i64::MAX, i64::MAX)?)
     }
 
     /// The vaults where volumes are that were sent.
@@ -412,6 +447,7 @@ mod tests {
             sent: None,
             rule,
             is_in_use: false,
+            is_copied_from: false,
             wanted: Vec::new(),
         };
         let act_at = |known: &Known<'_>, days: i64| act(known, days * DAY).map(|(act, _)| act);
@@ -426,6 +462,7 @@ mod tests {
         assert_eq!(act_at(&is(&suspect, SLOT, Some(&at_once)), 30), None);
         assert_eq!(act_at(&Known { is_in_use: true, ..is(&full, SLOT, Some(&at_once)) }, 30), None);
         assert_eq!(act_at(&Known { wanted: vec!["x".into()], ..is(&full, SLOT, Some(&at_once)) }, 30), None);
+        assert_eq!(act_at(&Known { is_copied_from: true, ..is(&full, SLOT, Some(&at_once)) }, 30), None);
         assert_eq!(act_at(&Known { needed: None, ..is(&full, SLOT, Some(&at_once)) }, 30), None);
         // Outside: it is fetched for whoever waits for it, and once nothing on it is needed.
         let away = |place| Known { sent: Some(&sent), ..is(&full, place, Some(&at_once)) };

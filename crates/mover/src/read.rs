@@ -205,7 +205,8 @@ pub fn plan_reads_at(wanted: &Wanted, costs: &[u8]) -> ReadPlan {
     ReadPlan { passes: passes(queues), missing }
 }
 
-/// What copies cost of which something is wanted.
+/// What copies cost of which something is wanted. One that does not hold all of that costs most: whoever began with it
+/// would change volumes at each of its holes.
 fn costs_of_copies(stream: &WantedStream, ranges: &[Range<u64>], costs: &[u8]) -> HashMap<u8, u8> {
     let mut of_copies = HashMap::new();
     if costs.is_empty() {
@@ -217,6 +218,17 @@ fn costs_of_copies(stream: &WantedStream, ranges: &[Range<u64>], costs: &[u8]) -
         let cost = costs.get(extent.volume).copied().filter(|_| is_wanted).unwrap_or_default();
         let of_copy: &mut u8 = of_copies.entry(extent.copy).or_default();
         *of_copy = cost.max(*of_copy);
+    }
+    for (copy, cost) in &mut of_copies {
+        let own: Vec<_> = stream.extents.iter().filter(|extent| extent.copy == *copy).copied().collect();
+        let held = held_ranges(&own);
+        let is_held = |range: &Range<u64>| {
+            let first = held.partition_point(|held| held.end <= range.start);
+            held.get(first).is_some_and(|held| held.start <= range.start && range.end <= held.end)
+        };
+        if !ranges.iter().all(is_held) {
+            *cost = u8::MAX;
+        }
     }
     of_copies
 }
@@ -447,10 +459,12 @@ mod tests {
         assert_eq!(volumes(vec![member(0, 1000)], &[1, 0, 1]), [1]);
         assert_eq!(volumes(vec![member(0, 1000)], &[0, 1, 2]), [1]);
         assert_eq!(volumes(vec![member(100, 200)], &[0, 1, 2]), [0]);
-        // What the cheapest lacks comes from the other.
-        let extents = vec![extent(0, 1, 3, 10, 0), extent(1, 2, 3, 5, 0)];
-        let plan = plan_reads_at(&wanted(vec![member(0, 1000)], extents), &[1, 0]);
-        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [1, 0]);
+        // A cheap one with holes would have its volume and the other one mounted in turns.
+        let extents = vec![extent(0, 1, 3, 10, 0), extent(1, 2, 3, 2, 0), extent(1, 2, 9, 2, 300)];
+        let plan = plan_reads_at(&wanted(vec![member(0, 1000)], extents.clone()), &[1, 0]);
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [0]);
+        let plan = plan_reads_at(&wanted(vec![member(310, 50)], extents), &[1, 0]);
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [1]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, u64, &str)] = &[
     ("cell_clients.py", 62, "6 rounds of processes that are killed and connections that break"),
     ("cell_clients.py on PostgreSQL", 35, "4 rounds of processes that are killed and connections that break"),
     ("cell_mover.py", 590, "90 rounds of processes that are killed, wrong clocks and full disks; and two libraries"),
-    ("cell_tiers.py", 100, "14 rounds of backups that go through tiers, and a restore of each of them"),
+    ("cell_tiers.py", 115, "14 rounds of backups that go through tiers, and a restore of each of them"),
     ("damage_sweep.py", 25, "375 damages, two commands each"),
     ("faults of keyd", 110, "60 rounds of failing processes"),
     ("it of cli: cli", 60, "a thousand commands"),

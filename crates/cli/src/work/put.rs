@@ -110,10 +110,12 @@ fn retention_ns(text: &str) -> Result<i64, Failure> {
 fn is_input_empty() -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::fs::{FileType, fstat, major, minor, tell};
+    use rustix::io::pread;
     let input = stdin();
     let Ok(about) = fstat(&input) else { return false };
     match FileType::from_raw_mode(about.st_mode) {
-        FileType::RegularFile => tell(&input).is_ok_and(|at| u64::try_from(about.st_size).is_ok_and(|size| size <= at)),
+        // What the kernel makes when it is read has no length.
+        FileType::RegularFile => tell(&input).is_ok_and(|at| pread(&input, &mut [0; 1], at).is_ok_and(|len| len == 0)),
         FileType::CharacterDevice => (major(about.st_rdev), minor(about.st_rdev)) == DEV_NULL,
         FileType::Fifo => {
             let mut asked = [PollFd::new(&input, PollFlags::IN)];
@@ -244,7 +246,11 @@ fn write_whole(
     out.flush().map_err(wrong)?;
     drop(out);
     staged.as_file().sync_all().map_err(wrong)?;
-    let persisted = match overwrite && !given.is_incomplete {
+    if given.is_incomplete && to.symlink_metadata().is_ok() {
+        let reason = "that version was not stored to its end, and takes the place of nothing: name another file";
+        return Err(Failure::Other(format!("{} stays as it is: {reason}", to.display())));
+    }
+    let persisted = match overwrite {
         true => staged.persist(to),
         false => staged.persist_noclobber(to),
     };

@@ -132,6 +132,11 @@ fn name_some(volumes: &[&UnscrubbedVolume], tell: &dyn Fn(&str)) {
 }
 
 /// What the sample says of all.
+/// The largest number of which one is more than a share: a share that is reached exactly is not fewer.
+fn fewer_than_one_in(share: f64) -> u64 {
+    ((1.0 / share).ceil() - 1.0).max(1.0) as u64
+}
+
 fn statement(report: &ScrubReport) -> String {
     let (all, drawn, bad) = report.places();
     let mut said = Vec::new();
@@ -153,7 +158,7 @@ fn statement(report: &ScrubReport) -> String {
             () if share >= 0.5 => "too few to say anything of the rest".to_owned(),
             () => format!(
                 "with {percent} % certainty fewer than 1 in {} blocks cannot be read",
-                units::count((1.0 / share).floor() as u64)
+                units::count(fewer_than_one_in(share))
             ),
         });
         if bad == 0 && drawn < all && report.wanted_share.is_some_and(|wanted| share > wanted) {

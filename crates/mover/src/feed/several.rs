@@ -20,8 +20,7 @@ pub trait ReadRoutes: Send + Sync {
     /// Where the drives of a library are.
     fn drives(&self, library: usize) -> DrivesAt<'_>;
 
-    /// What several libraries have is read in the one that costs least: a disk of this host is quicker than a tape, and
-    /// what is here is nearer than what another host has.
+    /// What several libraries have is read in the one that costs least: a disk of this host is quicker than a tape.
     fn cost_of(&self, library: usize) -> u8 {
         let _ = library;
         0
