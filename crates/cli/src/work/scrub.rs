@@ -186,4 +186,9 @@ mod tests {
         assert_eq!(of_all(1, 1, 1), "1 of 1 block");
         assert_eq!(of_all(7, 2000, 64), "7 of 2,000 places of 64 blocks");
     }
+
+    #[test]
+    fn a_share_that_is_reached_is_not_fewer() {
+        assert_eq!([0.5, 0.001, 0.0009].map(fewer_than_one_in), [1, 999, 1111]);
+    }
 }
