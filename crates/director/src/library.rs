@@ -129,7 +129,8 @@ impl Site {
         };
         let places: Vec<Whereabouts> = volumes.iter().map(place).collect();
         let inside = volumes.iter().zip(&places).filter(|(_, place)| place.is_inside());
-        self.note_back(inside.map(|(volume, _)| &volume.volser), asked_ns)?;
+        // On a full disk volumes are listed all the same: what is seen in a library counts, whatever is noted.
+        let _ = self.note_back(inside.map(|(volume, _)| &volume.volser), asked_ns);
         Ok(places)
     }
 
